@@ -1,0 +1,20 @@
+//! The pure core: names, ranges, commands and the table they are applied to.
+//!
+//! Everything here is a function of its arguments. There is no I/O, clock, randomness or async below this
+//! line, so that every replica which applies the same log holds the same state (I8). What is Raft, disk or
+//! HTTP lives in the layers above.
+
+mod command;
+mod name;
+mod range;
+mod settings;
+#[cfg(feature = "server")]
+mod table;
+
+#[cfg(feature = "server")]
+pub(crate) use command::{Applied, Batch, BatchHash, Command, Outcome, Refusal, SessionId};
+pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
+pub use range::{Range, RangeCount, RangeError};
+pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};
+#[cfg(feature = "server")]
+pub(crate) use table::{Position, Sequence, Table, TableHeader};

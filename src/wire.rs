@@ -1,0 +1,322 @@
+//! HTTP bodies, as the API writes and the client reads them, and the other way round.
+//!
+//! What is a value of a sequence's number space (`first`, `last`, `start`, `increment`, `max_value`, `high`,
+//! `next`, `remaining`, `previous`, `to`) is a [`Number`]: written in the sequence's form, read in both.
+
+use std::fmt;
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::sequence::{IdForm, SequenceName};
+
+/// An integer of 0 to 2^64, in JSON a number or a string of digits; never rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number {
+    value: u128,
+    form: IdForm,
+}
+
+impl Number {
+    /// The integer, to be written in this form.
+    #[must_use]
+    pub fn new(value: impl Into<u128>, form: IdForm) -> Self {
+        Self {
+            value: value.into(),
+            form,
+        }
+    }
+
+    /// The integer, where it is at most 2^64 − 1.
+    #[must_use]
+    pub fn get(self) -> Option<u64> {
+        u64::try_from(self.value).ok()
+    }
+}
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.form, self.get()) {
+            (IdForm::Number, Some(value)) => serializer.serialize_u64(value),
+            (IdForm::Number, None) | (IdForm::Text, _) => serializer.collect_str(&self.value),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Digits;
+
+        impl Visitor<'_> for Digits {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer from 0 to 2^64 - 1, as a number or a string of digits")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Number, E> {
+                Ok(Number::new(value, IdForm::Number))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
+                let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let value = text
+                    .parse::<u128>()
+                    .ok()
+                    .filter(|value| digits && *value <= 1 << 64);
+                value
+                    .map(|value| Number::new(value, IdForm::Text))
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+
+        deserializer.deserialize_any(Digits)
+    }
+}
+
+/// The body of `PUT /v1/sequences/{name}`: what is left out has its default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateBody {
+    /// The first value; 1 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Number>,
+    /// The distance between neighbours, at least 1; 1 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub increment: Option<Number>,
+    /// No value above it is granted; 2^53 − 1 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_value: Option<Number>,
+    /// Values reserved ahead; 0 by default, and nothing else so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Number>,
+    /// The most values of one lease, up to 2^32 − 1; 1,000,000 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_lease: Option<Number>,
+}
+
+/// The answer to `PUT` and `GET /v1/sequences/{name}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequenceBody {
+    /// The name.
+    pub sequence: SequenceName,
+    /// The first value.
+    pub start: Number,
+    /// The distance between neighbours.
+    pub increment: Number,
+    /// No value above it is granted.
+    pub max_value: Number,
+    /// Values reserved ahead.
+    pub cache: u64,
+    /// The most values of one lease.
+    pub max_lease: u32,
+    /// The high-water mark: the highest value covered so far, null before the first.
+    pub high: Option<Number>,
+    /// The next value, null when the sequence is exhausted.
+    pub next: Option<Number>,
+    /// How many values are left.
+    pub remaining: Number,
+    /// The part of all values that is used up, 0 to 1.
+    pub used_ratio: f64,
+    /// Whether the name is retired.
+    pub retired: bool,
+    /// The log index of the last grant, null before the first.
+    pub index: Option<u64>,
+}
+
+/// The body of `POST /v1/sequences/{name}/leases`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseBody {
+    /// How many values, 1 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<Number>,
+}
+
+/// The answer to a lease: 201.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantBody {
+    /// Of which sequence.
+    pub sequence: SequenceName,
+    /// The lowest value.
+    pub first: Number,
+    /// The highest value.
+    pub last: Number,
+    /// How many values.
+    pub count: u32,
+    /// The distance between neighbours.
+    pub increment: Number,
+    /// Generation of the cluster's history.
+    pub epoch: u64,
+    /// The cluster's id.
+    pub cluster: String,
+    /// The term of the leader that granted.
+    pub term: u64,
+    /// The log index of the grant.
+    pub index: u64,
+}
+
+/// The body of `POST /v1/sequences/{name}/advance`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdvanceBody {
+    /// No value up to this one is granted afterwards.
+    pub to: Number,
+}
+
+/// The answer to an advance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdvancedBody {
+    /// Of which sequence.
+    pub sequence: SequenceName,
+    /// The mark before.
+    pub previous: Option<Number>,
+    /// The mark now.
+    pub high: Option<Number>,
+    /// Whether they differ.
+    pub changed: bool,
+}
+
+/// What an error says of the request: did it happen?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemOutcome {
+    /// It changed nothing.
+    NotApplied,
+    /// It may have happened, or may still happen. It costs a gap at the worst, never a second grant.
+    Unknown,
+}
+
+/// An error's body: `application/problem+json` (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// A URI reference that names the kind of problem.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kind of problem in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong with this request, the limit and the way out.
+    pub detail: String,
+    /// The stable name of the kind, for programs.
+    pub code: String,
+    /// Whether the request happened.
+    pub outcome: ProblemOutcome,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// What finds this request in the node's log.
+    pub request_id: String,
+    /// What to do next.
+    pub hint: String,
+}
+
+/// The answer to `GET /v1/cluster`. What is unknown is null.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterBody {
+    /// The cluster's id.
+    pub cluster: String,
+    /// Generation of the cluster's history.
+    pub epoch: u64,
+    /// The node that answers.
+    pub node: u64,
+    /// The node that leads.
+    pub leader: Option<u64>,
+    /// The term of that leader.
+    pub term: u64,
+    /// All nodes of the membership, by id.
+    pub members: Vec<MemberBody>,
+    /// How many more voters may be lost before grants stop; null without a leader.
+    pub tolerates_loss_of: Option<u64>,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberBody {
+    /// Its id.
+    pub id: u64,
+    /// What it is to Raft.
+    pub role: MemberRole,
+    /// Where workers reach it.
+    pub api: String,
+    /// Where its peers reach it.
+    pub peer: String,
+    /// Whether it answered the leader just now.
+    pub reachable: Option<bool>,
+    /// The last log index known to be on its disk.
+    pub match_index: Option<u64>,
+    /// How many entries it is behind the leader.
+    pub lag: Option<u64>,
+    /// The version of its program.
+    pub version: Option<String>,
+    /// The hash of its state at its applied index.
+    pub state_hash: Option<String>,
+}
+
+/// What a node is to Raft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberRole {
+    /// Proposes and grants.
+    Leader,
+    /// Votes and keeps a copy.
+    Follower,
+    /// Keeps a copy, never votes or leads.
+    Learner,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_written_in_its_form_and_read_in_both() {
+        let all = u128::from(u64::MAX);
+        for (value, form, json) in [
+            (7, IdForm::Number, "7"),
+            (7, IdForm::Text, "\"7\""),
+            (all, IdForm::Text, "\"18446744073709551615\""),
+            (all + 1, IdForm::Text, "\"18446744073709551616\""),
+        ] {
+            let number = Number::new(value, form);
+
+            assert_eq!(serde_json::to_string(&number).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Number>(json).unwrap(), number);
+        }
+    }
+
+    // C039: never silently rounded.
+    #[test]
+    fn a_number_above_the_exact_doubles_is_read_exactly() {
+        for json in ["9007199254740993", "\"9007199254740993\""] {
+            let number: Number = serde_json::from_str(json).unwrap();
+
+            assert_eq!(number.get(), Some(9_007_199_254_740_993));
+        }
+    }
+
+    #[test]
+    fn what_is_no_integer_in_bounds_is_refused() {
+        for json in [
+            "-1",
+            "1.5",
+            "1e3",
+            "18446744073709551616",
+            "\"\"",
+            "\"+1\"",
+            "\"1.0\"",
+            "\"-1\"",
+            "null",
+            "true",
+            "\"18446744073709551617\"",
+        ] {
+            assert!(serde_json::from_str::<Number>(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_of_a_request_are_refused() {
+        assert!(serde_json::from_str::<LeaseBody>("{\"cuont\":1}").is_err());
+        assert!(serde_json::from_str::<CreateBody>("{\"start\":1,\"cycle\":true}").is_err());
+    }
+}
