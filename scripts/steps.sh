@@ -1,0 +1,97 @@
+# shellcheck shell=bash
+# The steps a change must pass, shared by scripts/test and scripts/check, which source this file.
+#
+# Each step prints a header and its time. The first that fails ends the run, and its name is the last line.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+exec </dev/null # nothing here may wait for a terminal
+
+STEP="starting"
+PASSED=()
+trap 'code=$?; if ((code != 0)); then printf "\nFAILED: %s (after %d s)\n" "$STEP" "$SECONDS" >&2; fi' EXIT
+
+# step NAME COMMAND…: runs the command under a header.
+step() {
+    STEP=$1
+    shift
+    local begun=$SECONDS
+    printf '\n==> %s: %s\n' "$STEP" "$*"
+    "$@"
+    PASSED+=("$(printf '%-28s %4d s' "$STEP" "$((SECONDS - begun))")")
+}
+
+# Prints what passed; the last thing a script calls.
+summary() {
+    printf '\n'
+    printf '  passed  %s\n' "${PASSED[@]}"
+    printf 'All %d steps passed in %d s.\n' "${#PASSED[@]}" "$SECONDS"
+}
+
+# Debian's packages for what cargo and the tests call. Only root can install; anybody else is told the command.
+install_packages() {
+    local wanted=()
+    command -v cc >/dev/null || wanted+=(build-essential)
+    command -v pkg-config >/dev/null || wanted+=(pkg-config)
+    command -v strace >/dev/null || wanted+=(strace)
+    command -v curl >/dev/null || wanted+=(curl)
+    if ((${#wanted[@]} == 0)); then
+        return
+    fi
+    if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+        echo "missing on this machine: ${wanted[*]}; install with: sudo apt-get install ${wanted[*]}" >&2
+        return 1
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -q
+    apt-get install -y -q --no-install-recommends ca-certificates "${wanted[@]}"
+}
+
+# Built with little optimisation: it only starts the tests, and this halves the minutes its build takes.
+install_nextest() {
+    cargo nextest --version >/dev/null 2>&1 ||
+        CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo install cargo-nextest --locked
+}
+
+require_rust() {
+    command -v cargo >/dev/null ||
+        { echo "cargo is missing: install Rust from https://rustup.rs" >&2 && return 1; }
+    local component
+    for component in fmt clippy; do
+        cargo "$component" --version >/dev/null 2>&1 ||
+            { echo "cargo $component is missing: rustup component add rustfmt clippy" >&2 && return 1; }
+    done
+}
+
+check_docs() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+}
+
+# The worker library stands alone: whoever embeds it must not build Raft, the store or the HTTP server.
+check_client_tree() {
+    local tree found
+    tree=$(cargo tree --locked --no-default-features --edges normal,build --prefix none --format '{p}')
+    if found=$(grep -E '^(openraft|sled|axum) ' <<<"$tree"); then
+        printf 'without default features the crate still depends on:\n%s\n' "$found" >&2
+        return 1
+    fi
+}
+
+check_shell() {
+    if ! command -v shellcheck >/dev/null; then
+        echo "skipped: shellcheck is not installed"
+        return
+    fi
+    shellcheck --external-sources scripts/* .ci/run
+}
+
+# What needs no test run. It writes nothing but cargo's target directory.
+checks() {
+    step "format" cargo fmt --all --check
+    step "shell" check_shell
+    step "clippy" cargo clippy --locked --all-targets -- -D warnings
+    step "clippy, client only" cargo clippy --locked --no-default-features -- -D warnings
+    step "build, client only" cargo check --locked --no-default-features
+    step "dependencies, client only" check_client_tree
+    step "docs" check_docs
+    step "layers" cargo test --locked --quiet --test layers
+}
