@@ -4,6 +4,7 @@
 //! line, so that every replica which applies the same log holds the same state (I8). What is Raft, disk or
 //! HTTP lives in the layers above.
 
+#[cfg(feature = "server")]
 mod command;
 mod name;
 mod range;
