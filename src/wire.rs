@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::sequence::{IdForm, SequenceName};
+use crate::sequence::{IdForm, NUMBER_SAFE_MAX, SequenceName};
 
 /// An integer of 0 to 2^64, in JSON a number or a string of digits; never rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,24 @@ impl Number {
     #[must_use]
     pub fn get(self) -> Option<u64> {
         u64::try_from(self.value).ok()
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// In the form that every reader reads exactly: a number up to 2^53 − 1, text above.
+impl From<u64> for Number {
+    fn from(value: u64) -> Self {
+        let form = if value <= NUMBER_SAFE_MAX {
+            IdForm::Number
+        } else {
+            IdForm::Text
+        };
+        Self::new(value, form)
     }
 }
 

@@ -1,0 +1,201 @@
+//! One exchange with one node, and what it means for the request.
+
+use std::error::Error;
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
+use serde::de::DeserializeOwned;
+
+use super::call::Effect;
+use super::error::{ClientError, Setback, SetbackReason};
+use super::nodes::NodeUrl;
+use crate::wire::{Problem, ProblemOutcome};
+
+/// The longest answer that is read. The largest is a cluster's list of members.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// The longest time a node may ask to be left alone.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+const NODE_HEADER: &str = "highwater-node";
+
+/// What one exchange means.
+pub(super) enum Exchange {
+    /// The node did what was asked.
+    Done(Answer),
+    /// The cluster says no.
+    Refused(Box<Problem>),
+    /// It certainly did not happen: it may be sent again.
+    NotApplied {
+        reason: SetbackReason,
+        retry_after: Option<Duration>,
+    },
+    /// It may have happened.
+    Unknown {
+        reason: SetbackReason,
+        retry_after: Option<Duration>,
+    },
+}
+
+/// A success, not yet understood.
+pub(super) struct Answer {
+    node: NodeUrl,
+    effect: Effect,
+    node_id: Option<u64>,
+    status: StatusCode,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The node's id, as its header says.
+    pub(super) fn node_id(&self) -> Option<u64> {
+        self.node_id
+    }
+
+    /// The body, parsed. A success that is not understood may have changed anything.
+    pub(super) fn understood<B: DeserializeOwned, T>(
+        self,
+        parse: impl FnOnce(B) -> Option<T>,
+    ) -> Result<T, ClientError> {
+        let parsed = serde_json::from_slice(&self.body).ok().and_then(parse);
+        parsed.ok_or_else(|| ClientError::Unknown {
+            last: Box::new(Setback {
+                node: self.node,
+                reason: SetbackReason::Foreign {
+                    status: self.status.as_u16(),
+                },
+            }),
+            way_out: self.effect.way_out(),
+        })
+    }
+}
+
+/// What an answer means.
+pub(super) async fn receive(
+    response: Result<Response, reqwest::Error>,
+    node: &NodeUrl,
+    effect: Effect,
+) -> Exchange {
+    let mut response = match response {
+        Ok(response) => response,
+        Err(error) => return sending_failed(&error),
+    };
+    let status = response.status();
+    let headers = response.headers().clone();
+    let body = match read_body(&mut response).await {
+        Ok(body) => body,
+        // A refusal cut short may be an `unknown` cut short.
+        Err(reason) => {
+            return Exchange::Unknown {
+                reason,
+                retry_after: None,
+            };
+        }
+    };
+    if status.is_success() {
+        return Exchange::Done(Answer {
+            node: node.clone(),
+            effect,
+            node_id: node_id(&headers),
+            status,
+            body,
+        });
+    }
+    let retry_after = retry_after(&headers);
+    match serde_json::from_slice::<Problem>(&body) {
+        Ok(problem) => judge(status, Box::new(problem), retry_after),
+        Err(_) => {
+            let reason = SetbackReason::Foreign {
+                status: status.as_u16(),
+            };
+            // Whatever stands between may have passed the request on, unless it says that it is the caller's fault.
+            if status.is_server_error() {
+                Exchange::Unknown {
+                    reason,
+                    retry_after,
+                }
+            } else {
+                Exchange::NotApplied {
+                    reason,
+                    retry_after,
+                }
+            }
+        }
+    }
+}
+
+fn judge(status: StatusCode, problem: Box<Problem>, retry_after: Option<Duration>) -> Exchange {
+    match problem.outcome {
+        ProblemOutcome::NotApplied if problem.retryable => Exchange::NotApplied {
+            reason: SetbackReason::Problem(problem),
+            retry_after,
+        },
+        ProblemOutcome::NotApplied if status.is_server_error() => Exchange::NotApplied {
+            reason: SetbackReason::Problem(problem),
+            retry_after,
+        },
+        ProblemOutcome::NotApplied => Exchange::Refused(problem),
+        ProblemOutcome::Unknown => Exchange::Unknown {
+            reason: SetbackReason::Problem(problem),
+            retry_after,
+        },
+    }
+}
+
+fn sending_failed(error: &reqwest::Error) -> Exchange {
+    let cause = root_cause(error);
+    if error.is_connect() {
+        Exchange::NotApplied {
+            reason: SetbackReason::NotConnected { cause },
+            retry_after: None,
+        }
+    } else {
+        Exchange::Unknown {
+            reason: SetbackReason::Lost { cause },
+            retry_after: None,
+        }
+    }
+}
+
+async fn read_body(response: &mut Response) -> Result<Vec<u8>, SetbackReason> {
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(None) => return Ok(body),
+            Ok(Some(chunk)) if body.len() + chunk.len() <= ANSWER_BYTES_MAX => {
+                body.extend_from_slice(&chunk);
+            }
+            Ok(Some(_)) => {
+                return Err(SetbackReason::Foreign {
+                    status: response.status().as_u16(),
+                });
+            }
+            Err(error) => {
+                return Err(SetbackReason::Lost {
+                    cause: root_cause(&error),
+                });
+            }
+        }
+    }
+}
+
+fn node_id(headers: &HeaderMap) -> Option<u64> {
+    headers.get(NODE_HEADER)?.to_str().ok()?.parse().ok()
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+}
+
+/// The innermost cause: the outer ones repeat the address.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,176 @@
+//! One call: node after node until one serves it, within one deadline.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::header::CONTENT_TYPE;
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::answer::{Answer, Exchange, receive};
+use super::error::{ClientError, Setback, SetbackReason};
+use super::nodes::{Others, Stop};
+use super::{Client, to_json};
+
+/// The shortest time that a node accepts as a request's deadline.
+const NODE_TIMEOUT_MIN: Duration = Duration::from_millis(10);
+/// The most time that an answer is given to come back after the node's deadline.
+const MARGIN_MAX: Duration = Duration::from_millis(250);
+
+/// What sending a request twice would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It only reads.
+    None,
+    /// The second changes nothing that the first has not.
+    Idempotent,
+    /// The second takes values of its own: never sent again while the first may have happened.
+    Once,
+}
+
+impl Effect {
+    pub(super) fn way_out(self) -> &'static str {
+        match self {
+            Self::Once => "lease again, which gives other values and leaves at the worst a gap",
+            Self::None | Self::Idempotent => "send it again, which is safe",
+        }
+    }
+}
+
+/// What is asked, of whichever node.
+#[derive(Debug)]
+pub(super) struct Request {
+    method: Method,
+    path: String,
+    body: Option<Vec<u8>>,
+    effect: Effect,
+}
+
+impl Request {
+    pub(super) fn new(method: Method, path: String, effect: Effect) -> Self {
+        Self {
+            method,
+            path,
+            body: None,
+            effect,
+        }
+    }
+
+    pub(super) fn with_body(mut self, body: &impl Serialize) -> Self {
+        self.body = Some(to_json(body));
+        self
+    }
+}
+
+/// What a call has been through so far.
+#[derive(Debug, Default)]
+struct Trail {
+    attempts: u32,
+    last: Option<Box<Setback>>,
+    /// The last setback after which the request may have happened.
+    unknown: Option<Box<Setback>>,
+}
+
+impl Client {
+    pub(super) async fn call(&self, request: Request) -> Result<Answer, ClientError> {
+        let deadline = Instant::now() + self.deadline;
+        let mut tour = self.nodes.tour();
+        let mut trail = Trail::default();
+        loop {
+            let stop = tour.next();
+            let latest = deadline - NODE_TIMEOUT_MIN * 2;
+            if latest <= stop.not_before.max(Instant::now()) {
+                return Err(self.give_up(trail, stop, request.effect));
+            }
+            sleep_until(stop.not_before).await;
+            trail.attempts += 1;
+            let exchange = self.attempt(&request, tour.others(), stop, deadline).await;
+            let retry_after = match exchange {
+                Exchange::Done(answer) => {
+                    tour.arrived(stop);
+                    return Ok(answer);
+                }
+                Exchange::Refused(problem) => {
+                    tour.arrived(stop);
+                    return Err(ClientError::Refused { problem });
+                }
+                Exchange::NotApplied {
+                    reason,
+                    retry_after,
+                } => {
+                    trail.last = Some(stop.setback(reason));
+                    retry_after
+                }
+                Exchange::Unknown {
+                    reason,
+                    retry_after,
+                } => {
+                    trail.last = Some(stop.setback(reason));
+                    trail.unknown.clone_from(&trail.last);
+                    retry_after
+                }
+            };
+            tour.leave(stop, retry_after);
+            if trail.unknown.is_some() && request.effect == Effect::Once {
+                return Err(self.give_up(trail, stop, request.effect));
+            }
+        }
+    }
+
+    /// Asks one node. Its deadline lies inside ours, so that its own answer comes first.
+    async fn attempt(
+        &self,
+        request: &Request,
+        others: Others,
+        stop: Stop<'_>,
+        deadline: Instant,
+    ) -> Exchange {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // With others to ask, half of the time is theirs: this one may be cut off from the quorum.
+        let share = if others == Others::Waiting {
+            left / 2
+        } else {
+            left
+        };
+        let margin = MARGIN_MAX.min(left / 5);
+        let node_timeout = share.saturating_sub(margin).max(NODE_TIMEOUT_MIN);
+        // What must not be sent twice is better waited for than given up.
+        let until = match request.effect {
+            Effect::Once => deadline,
+            Effect::None | Effect::Idempotent => {
+                deadline.min(Instant::now() + node_timeout + margin)
+            }
+        };
+        let mut url = stop.url.join(&request.path);
+        url.set_query(Some(&format!("timeout={}ms", node_timeout.as_millis())));
+        let mut builder = self.http.request(request.method.clone(), url);
+        if let Some(body) = &request.body {
+            builder = builder
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.clone());
+        }
+        let exchange = async { receive(builder.send().await, stop.url, request.effect).await };
+        timeout_at(until, exchange)
+            .await
+            .unwrap_or(Exchange::Unknown {
+                reason: SetbackReason::Elapsed,
+                retry_after: None,
+            })
+    }
+
+    fn give_up(&self, trail: Trail, stop: Stop<'_>, effect: Effect) -> ClientError {
+        match (trail.unknown, effect) {
+            (Some(last), Effect::Once | Effect::Idempotent) => ClientError::Unknown {
+                last,
+                way_out: effect.way_out(),
+            },
+            (_, Effect::None) | (None, _) => ClientError::Unavailable {
+                deadline: self.deadline,
+                attempts: trail.attempts,
+                last: trail
+                    .last
+                    .unwrap_or_else(|| stop.setback(SetbackReason::Elapsed)),
+            },
+        }
+    }
+}

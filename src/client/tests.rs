@@ -1,0 +1,484 @@
+//! The client against nodes that answer what a test wants: what is asked again, what never is.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::wire::{Problem, ProblemOutcome};
+
+/// What a stub does with one request.
+#[derive(Clone)]
+enum Reply {
+    /// Answers.
+    Http {
+        status: u16,
+        headers: String,
+        body: String,
+    },
+    /// Reads the request and closes the connection.
+    Close,
+    /// Reads the request and never answers.
+    Hang,
+}
+
+/// A node that answers from a list, the last entry for ever.
+struct Stub {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+    _task: JoinSet<()>,
+}
+
+impl Stub {
+    async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let replies = Arc::new(Mutex::new(replies.into_iter().collect::<VecDeque<_>>()));
+        let mut task = JoinSet::new();
+        let seen = Arc::clone(&asked);
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.spawn(serve(stream, Arc::clone(&replies), Arc::clone(&seen)));
+            }
+        });
+        Self {
+            address,
+            asked,
+            _task: task,
+        }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    replies: Arc<Mutex<VecDeque<Reply>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+) {
+    while let Some(head) = read_request(&mut stream).await {
+        asked.lock().unwrap().push(head);
+        let reply = {
+            let mut replies = replies.lock().unwrap();
+            if 1 < replies.len() {
+                replies.pop_front().unwrap()
+            } else {
+                replies[0].clone()
+            }
+        };
+        match reply {
+            Reply::Http {
+                status,
+                headers,
+                body,
+            } => {
+                let text = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n{headers}\r\n{body}",
+                    body.len()
+                );
+                if stream.write_all(text.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+            Reply::Close => return,
+            Reply::Hang => std::future::pending().await,
+        }
+    }
+}
+
+/// The request line, with the whole request read.
+async fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .filter_map(|line| line.split_once(": "))
+                .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+                .map_or(0, |(_, value)| value.parse().unwrap());
+            if length <= body.len() {
+                return Some(head.lines().next().unwrap().to_owned());
+            }
+        }
+        match stream.read_buf(&mut bytes).await {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+fn granted() -> Reply {
+    Reply::Http {
+        status: 201,
+        headers: "Highwater-Node: 3\r\n".to_owned(),
+        body: "{\"sequence\":\"photos\",\"first\":1,\"last\":3,\"count\":3,\"increment\":1,\"epoch\":1,\
+               \"cluster\":\"c\",\"term\":2,\"index\":17}"
+            .to_owned(),
+    }
+}
+
+fn problem(status: u16, code: &str, outcome: ProblemOutcome) -> Problem {
+    Problem {
+        kind: format!("/errors/{code}"),
+        title: code.to_owned(),
+        status,
+        detail: format!("the detail of {code}"),
+        code: code.to_owned(),
+        outcome,
+        retryable: status == 503,
+        request_id: "r".to_owned(),
+        hint: String::new(),
+    }
+}
+
+fn refused(status: u16, code: &str) -> Reply {
+    says(problem(status, code, ProblemOutcome::NotApplied), "")
+}
+
+fn says(problem: Problem, headers: &str) -> Reply {
+    Reply::Http {
+        status: problem.status,
+        headers: headers.to_owned(),
+        body: serde_json::to_string(&problem).unwrap(),
+    }
+}
+
+fn unknown(status: u16) -> Reply {
+    says(problem(status, "timed_out", ProblemOutcome::Unknown), "")
+}
+
+/// An address where nothing listens: it was free a moment ago.
+async fn nobody() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn client(nodes: impl IntoIterator<Item = String>) -> Client {
+    Client::builder().nodes(nodes).build().unwrap()
+}
+
+fn of(stubs: &[&Stub]) -> Client {
+    client(stubs.iter().map(|stub| stub.address.to_string()))
+}
+
+async fn lease(client: &Client) -> Result<Grant, ClientError> {
+    client
+        .lease(&"photos".parse().unwrap(), RangeCount::constant(3))
+        .await
+}
+
+#[tokio::test]
+async fn a_grant_carries_what_the_node_says() {
+    let stub = Stub::start([granted()]).await;
+
+    let grant = lease(&of(&[&stub])).await.unwrap();
+
+    assert_eq!((grant.first(), grant.last(), grant.increment()), (1, 3, 1));
+    assert_eq!((grant.epoch(), grant.cluster()), (1, "c"));
+    assert_eq!((grant.term(), grant.index()), (2, 17));
+    assert_eq!((grant.count(), grant.node()), (3, Some(3)));
+}
+
+#[tokio::test]
+async fn the_node_is_given_a_deadline_inside_the_clients() {
+    let stub = Stub::start([granted()]).await;
+    let client = Client::builder()
+        .nodes([stub.address.to_string()])
+        .deadline(Duration::from_secs(2))
+        .build()
+        .unwrap();
+
+    lease(&client).await.unwrap();
+
+    let asked = stub.asked().remove(0);
+    let millis: u64 = asked
+        .strip_prefix("POST /v1/sequences/photos/leases?timeout=")
+        .and_then(|rest| rest.strip_suffix("ms HTTP/1.1"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((500..2_000).contains(&millis), "{millis}");
+}
+
+#[tokio::test]
+async fn another_node_is_asked_at_once_where_one_cannot_be_reached() {
+    let stub = Stub::start([granted()]).await;
+    let client = client([nobody().await, stub.address.to_string()]);
+
+    lease(&client).await.unwrap();
+    lease(&client).await.unwrap();
+
+    assert_eq!(stub.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn calls_stay_with_the_node_that_answered() {
+    let busy = Stub::start([refused(503, "overloaded")]).await;
+    let good = Stub::start([granted()]).await;
+    let client = of(&[&busy, &good]);
+
+    lease(&client).await.unwrap();
+    lease(&client).await.unwrap();
+
+    assert_eq!((busy.asked().len(), good.asked().len()), (1, 2));
+}
+
+#[tokio::test]
+async fn round_robin_begins_each_call_at_the_next_node() {
+    let stubs = [
+        Stub::start([granted()]).await,
+        Stub::start([granted()]).await,
+    ];
+    let client = Client::builder()
+        .nodes(stubs.iter().map(|stub| stub.address.to_string()))
+        .spread(Spread::RoundRobin)
+        .build()
+        .unwrap();
+
+    for _ in 0..4 {
+        lease(&client).await.unwrap();
+    }
+
+    assert_eq!(stubs[0].asked().len(), 2);
+    assert_eq!(stubs[1].asked().len(), 2);
+}
+
+#[tokio::test]
+async fn what_was_not_applied_is_asked_again_of_the_same_node_if_there_is_no_other() {
+    let stub = Stub::start([
+        refused(503, "no_leader"),
+        refused(503, "no_leader"),
+        granted(),
+    ])
+    .await;
+
+    lease(&of(&[&stub])).await.unwrap();
+
+    assert_eq!(stub.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn a_lease_whose_outcome_is_unknown_is_never_sent_again() {
+    for reply in [
+        Reply::Close,
+        unknown(504),
+        unknown(500),
+        Reply::Http {
+            status: 502,
+            headers: String::new(),
+            body: "a proxy's page".to_owned(),
+        },
+        Reply::Http {
+            status: 201,
+            headers: String::new(),
+            body: "{}".to_owned(),
+        },
+        // Another range than was asked for.
+        Reply::Http {
+            status: 201,
+            headers: String::new(),
+            body: "{\"sequence\":\"photos\",\"first\":1,\"last\":4,\"count\":4,\"increment\":1,\"epoch\":1,\
+                   \"cluster\":\"c\",\"term\":2,\"index\":17}"
+                .to_owned(),
+        },
+    ] {
+        let stub = Stub::start([reply, granted()]).await;
+        let other = Stub::start([granted()]).await;
+
+        let error = lease(&of(&[&stub, &other])).await.unwrap_err();
+
+        assert!(matches!(error, ClientError::Unknown { .. }), "{error:?}");
+        assert_eq!(error.outcome(), ProblemOutcome::Unknown);
+        assert_eq!((stub.asked().len(), other.asked().len()), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_lease_without_an_answer_is_unknown_at_the_deadline_and_not_sent_again() {
+    let stub = Stub::start([Reply::Hang]).await;
+    let other = Stub::start([granted()]).await;
+    let client = Client::builder()
+        .nodes([stub.address.to_string(), other.address.to_string()])
+        .deadline(Duration::from_millis(200))
+        .build()
+        .unwrap();
+
+    let error = lease(&client).await.unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "the outcome is unknown, the request may have been applied: http://{} gave no answer in time; lease \
+             again, which gives other values and leaves at the worst a gap",
+            stub.address
+        )
+    );
+    assert_eq!(other.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn a_refusal_is_returned_at_once_with_the_clusters_reason() {
+    let stub = Stub::start([refused(404, "unknown_sequence"), granted()]).await;
+
+    let error = lease(&of(&[&stub])).await.unwrap_err();
+
+    assert_eq!(error.to_string(), "the detail of unknown_sequence");
+    assert_eq!(error.problem().unwrap().code, "unknown_sequence");
+    assert_eq!(error.outcome(), ProblemOutcome::NotApplied);
+    assert_eq!(stub.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_there_is_unavailable_and_says_so() {
+    let address = nobody().await;
+    let client = Client::builder()
+        .nodes([address.clone()])
+        .deadline(Duration::from_millis(100))
+        .build()
+        .unwrap();
+
+    let error = lease(&client).await.unwrap_err();
+
+    assert_eq!(error.outcome(), ProblemOutcome::NotApplied);
+    let ClientError::Unavailable { attempts, .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "no node served this within 100ms ({attempts} attempts), nothing was changed: http://{address} could not \
+             be reached (Connection refused (os error 111)); check that a majority of the nodes runs and that the \
+             addresses are right"
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_node_is_left_alone_for_as_long_as_it_asks() {
+    let wait = says(
+        problem(503, "overloaded", ProblemOutcome::NotApplied),
+        "Retry-After: 1\r\n",
+    );
+    let stub = Stub::start([wait, granted()]).await;
+    let patient = of(&[&stub]);
+    let hurried = Client::builder()
+        .nodes([stub.address.to_string()])
+        .deadline(Duration::from_millis(500))
+        .build()
+        .unwrap();
+
+    let error = lease(&hurried).await.unwrap_err();
+
+    // Its second later is after the deadline: it is not asked again, and the caller does not wait for nothing.
+    assert!(matches!(
+        error,
+        ClientError::Unavailable { attempts: 1, .. }
+    ));
+    assert_eq!(error.problem().unwrap().code, "overloaded");
+    assert_eq!(stub.asked().len(), 1);
+    lease(&patient).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let stub = Stub::start([granted()]).await;
+    let elsewhere = Stub::start([Reply::Http {
+        status: 307,
+        headers: format!("Location: http://{}/elsewhere\r\n", stub.address),
+        body: String::new(),
+    }])
+    .await;
+
+    lease(&of(&[&elsewhere, &stub])).await.unwrap();
+
+    let asked = stub.asked();
+    assert_eq!((elsewhere.asked().len(), asked.len()), (1, 1));
+    assert!(asked[0].starts_with("POST /v1/sequences/photos/leases?"));
+}
+
+#[tokio::test]
+async fn what_is_safe_to_repeat_is_repeated_at_another_node() {
+    let cut = Stub::start([Reply::Close]).await;
+    let good = Stub::start([Reply::Http {
+        status: 200,
+        headers: String::new(),
+        body: "{\"sequence\":\"photos\",\"previous\":null,\"high\":9,\"changed\":true}".to_owned(),
+    }])
+    .await;
+
+    let advanced = of(&[&cut, &good])
+        .advance(&"photos".parse().unwrap(), 9)
+        .await
+        .unwrap();
+
+    assert_eq!(advanced.high.and_then(Number::get), Some(9));
+    assert_eq!((cut.asked().len(), good.asked().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_change_that_was_lost_and_not_repeated_in_time_is_unknown_and_a_read_is_not() {
+    let stub = Stub::start([Reply::Close]).await;
+    let client = Client::builder()
+        .nodes([stub.address.to_string()])
+        .deadline(Duration::from_millis(100))
+        .build()
+        .unwrap();
+    let name = "photos".parse().unwrap();
+
+    let change = client.advance(&name, 9).await.unwrap_err();
+    let read = client.sequence(&name).await.unwrap_err();
+
+    assert_eq!(change.outcome(), ProblemOutcome::Unknown);
+    assert_eq!(read.outcome(), ProblemOutcome::NotApplied);
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_not_collected() {
+    let stub = Stub::start([Reply::Http {
+        status: 200,
+        headers: String::new(),
+        body: " ".repeat(2 * 1024 * 1024),
+    }])
+    .await;
+    let client = Client::builder()
+        .nodes([stub.address.to_string()])
+        .deadline(Duration::from_millis(300))
+        .build()
+        .unwrap();
+
+    let error = client.cluster().await.unwrap_err();
+
+    assert!(matches!(
+        error,
+        ClientError::Unavailable { last, .. } if last.reason == SetbackReason::Foreign { status: 200 }
+    ));
+}
+
+#[test]
+fn a_client_is_refused_without_nodes_or_with_a_deadline_out_of_bounds() {
+    let none = Client::builder().build().unwrap_err();
+    let long = Client::builder()
+        .nodes(["127.0.0.1:1"])
+        .deadline(Duration::from_secs(61))
+        .build()
+        .unwrap_err();
+
+    assert_eq!(
+        none.to_string(),
+        "no node is named: give at least one address, for example http://127.0.0.1:7101"
+    );
+    assert_eq!(
+        long.to_string(),
+        "a deadline of 61s is out of bounds: use 50ms to 60s"
+    );
+}
