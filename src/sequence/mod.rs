@@ -19,3 +19,20 @@ pub use range::{Range, RangeCount, RangeError};
 pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};
 #[cfg(feature = "server")]
 pub(crate) use table::{Position, Sequence, Table, TableHeader};
+
+/// Batches for the tests of what carries them.
+#[cfg(all(test, feature = "server"))]
+pub(crate) mod testing {
+    use super::{Batch, BatchHash, Command, SessionId};
+
+    /// A batch outside any session.
+    pub(crate) fn batch(commands: Vec<Command>) -> Batch {
+        Batch {
+            session: SessionId::NONE,
+            number: 1,
+            ack: 0,
+            hash: BatchHash([0; 16]),
+            commands,
+        }
+    }
+}

@@ -58,8 +58,8 @@ impl From<LogIdFormat> for LogId {
     }
 }
 
-/// A vote: for whom, and whether a quorum granted it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A vote: for whom, and whether a quorum granted it. Ordered as Raft orders them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct VoteFormat {
     leadership: LeadershipFormat,
     committed: bool,

@@ -50,12 +50,12 @@ pub(crate) type SnapshotMeta = openraft::storage::SnapshotMeta<Leadership, NodeI
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct NodeId(u64);
+pub(crate) struct NodeId(u64);
 
 impl NodeId {
     /// The id as a number.
     #[must_use]
-    pub const fn get(self) -> u64 {
+    pub(crate) const fn get(self) -> u64 {
         self.0
     }
 }
@@ -119,16 +119,26 @@ random_id! {
     Incarnation
 }
 
+/// The longest address: a host name has at most 253 bytes (RFC 1035), a port five digits.
+pub(crate) const ADDRESS_BYTES_MAX: usize = 260;
+
 /// Where a listener is reached: `host:port`, resolved at each connection.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Address(String);
+pub(crate) struct Address(String);
 
 impl Address {
     /// The address as `host:port`.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl Default for Address {
+    /// Nowhere, and still an address: what is stored must be read back.
+    fn default() -> Self {
+        Self("0.0.0.0:0".to_owned())
     }
 }
 
@@ -146,7 +156,7 @@ impl FromStr for Address {
         let fits = parts.is_some_and(|(host, port)| {
             !host.is_empty() && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok()
         });
-        if fits {
+        if fits && text.len() <= ADDRESS_BYTES_MAX {
             Ok(Self(text.to_owned()))
         } else {
             Err(AddressError {
@@ -185,7 +195,7 @@ impl fmt::Debug for Address {
 /// A text that is not `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an address: write host:port, for example 127.0.0.1:7101")]
-pub struct AddressError {
+pub(crate) struct AddressError {
     text: String,
 }
 

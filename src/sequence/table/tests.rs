@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sequence::{BatchHash, IdForm, SessionId};
+use crate::sequence::IdForm;
+use crate::sequence::testing::batch;
 
 fn name(text: &str) -> SequenceName {
     text.parse().unwrap()
@@ -32,16 +33,6 @@ fn advance(sequence: &str, to: u64) -> Command {
     Command::Advance {
         sequence: name(sequence),
         to,
-    }
-}
-
-fn batch(commands: Vec<Command>) -> Batch {
-    Batch {
-        session: SessionId::NONE,
-        number: 1,
-        ack: 0,
-        hash: BatchHash([0; 16]),
-        commands,
     }
 }
 

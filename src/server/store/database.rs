@@ -1,0 +1,375 @@
+//! The sled database under the sync rules: what it takes for sled to keep what it was given.
+//!
+//! sled's `flush` hands pages to the operating system but does not make them durable (sled#1452), so every
+//! change is followed by `flush` and then by `sync_data` on our own handle of its file. Between two of these the
+//! changes are few against a segment, because sled reuses segments on the strength of its own barrier. A value
+//! is never so large that sled moves it to a file of its own. `flush_every_ms` is off: only the writer flushes.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::RangeBounds;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::error::StoreError;
+use super::files;
+use super::frame::{self, FrameError};
+use super::probe::{Probe, Step};
+use super::record::{self, Record, RecordError};
+use crate::panic_guard::catch_panics;
+use crate::server::codec;
+
+/// Fixed for ever at creation; the bounds below follow from it.
+const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
+/// The most bytes of changes between two syncs, counted as key + value + [`OPERATION_BYTES`].
+pub(super) const CHANGES_BYTES_MAX: usize = SEGMENT_BYTES / 32;
+/// The most keys touched between two syncs.
+pub(super) const CHANGES_OPERATIONS_MAX: usize = 400;
+/// What sled adds to a key and its value.
+const OPERATION_BYTES: usize = 64;
+const KEY_BYTES: usize = 8;
+/// sled's page cache; its default is a gigabyte.
+const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// How long sled may take to open before it counts as hanging.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long the syncs and reads after it may take: a slow disk is no damage.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
+/// How much longer either may take for each gigabyte.
+const TIME_MAX_PER_GIB: Duration = Duration::from_secs(1);
+/// The thread on which sled opens. Its panics, and those of sled's own threads meanwhile, are errors.
+const OPEN_THREAD: &str = "store-open";
+
+const META_FORMAT: &[u8] = &[1];
+/// The most bytes of one of them.
+pub(super) const META_BYTES_MAX: usize = 256;
+
+/// The values beside the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MetaKey {
+    Vote,
+    Purged,
+    Committed,
+}
+
+impl MetaKey {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Vote => "vote",
+            Self::Purged => "purged",
+            Self::Committed => "committed",
+        }
+    }
+}
+
+/// The open database. It is closed when the last clone of its `Arc` is dropped, which then shows at `closed`.
+pub(super) struct Database {
+    path: PathBuf,
+    db: sled::Db,
+    log: sled::Tree,
+    meta: sled::Tree,
+    file: File,
+    probe: Probe,
+    /// Dropped last, after sled has let go of its files.
+    _closed: oneshot::Sender<()>,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Database")
+    }
+}
+
+/// Changes that fit between two syncs.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    log: sled::Batch,
+    meta: sled::Batch,
+    operations: usize,
+    cost: usize,
+}
+
+impl Changes {
+    /// Whether a value of this many bytes can still be written or removed, and one beside the log after it.
+    pub(super) fn has_room(&self, value_bytes: usize) -> bool {
+        let with_it = self.cost + cost(value_bytes) + cost(META_BYTES_MAX);
+        self.operations + 2 <= CHANGES_OPERATIONS_MAX && with_it <= CHANGES_BYTES_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.operations == 0
+    }
+
+    pub(super) fn put_record(&mut self, index: u64, record: Vec<u8>) {
+        self.count(record.len());
+        self.log.insert(&index.to_be_bytes(), record);
+    }
+
+    pub(super) fn put_meta<T: serde::Serialize>(&mut self, key: MetaKey, value: &T) {
+        let framed = frame::seal(META_FORMAT, &codec::encode(value));
+        self.count(framed.len());
+        self.meta.insert(key.name(), framed);
+    }
+
+    fn remove_record(&mut self, key: sled::IVec, record: &[u8]) {
+        self.count(record.len());
+        self.log.remove(key);
+    }
+
+    fn count(&mut self, value_bytes: usize) {
+        self.operations += 1;
+        self.cost += cost(value_bytes);
+    }
+}
+
+fn cost(value_bytes: usize) -> usize {
+    KEY_BYTES + value_bytes + OPERATION_BYTES
+}
+
+/// From which end records are removed: whichever leaves no hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Front,
+    Back,
+}
+
+impl Database {
+    /// Makes an empty database. Durable before this returns, in the order that sled needs.
+    pub(super) fn create(path: &Path) -> Result<(), StoreError> {
+        files::create_directory(path).map_err(StoreError::io("create", path))?;
+        let (closed, _) = oneshot::channel();
+        let database = Self::start(path, Probe::default(), closed)?;
+        guarded(path, CHECK_TIME_MAX, move || database.sync_all())?;
+        match path.parent() {
+            Some(parent) => files::sync_directory(parent).map_err(StoreError::io("sync", parent)),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the database and gives it to `check` before anything is relied on, both without a panic and in
+    /// bounded time.
+    pub(super) fn open<T: Send + 'static>(
+        path: &Path,
+        probe: Probe,
+        closed: oneshot::Sender<()>,
+        check: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<(Self, T), StoreError> {
+        for needed in [path.to_path_buf(), path.join("db"), path.join("conf")] {
+            if !needed.exists() {
+                return Err(StoreError::DatabaseMissing { path: needed });
+            }
+        }
+        remove_unfinished(path)?;
+        let database = Self::start(path, probe, closed)?;
+        guarded(path, CHECK_TIME_MAX, move || {
+            database.sync_all()?;
+            let checked = check(&database)?;
+            Ok((database, checked))
+        })
+    }
+
+    fn start(path: &Path, probe: Probe, closed: oneshot::Sender<()>) -> Result<Self, StoreError> {
+        let path = path.to_path_buf();
+        guarded(&path.clone(), OPEN_TIME_MAX, move || {
+            let damaged = |error: sled::Error| damaged(&path, &error);
+            let db = sled::Config::new()
+                .path(&path)
+                .segment_size(SEGMENT_BYTES)
+                .cache_capacity(CACHE_BYTES)
+                .flush_every_ms(None)
+                .open()
+                .map_err(damaged)?;
+            let file = path.join("db");
+            Ok(Self {
+                log: db.open_tree("log").map_err(damaged)?,
+                meta: db.open_tree("meta").map_err(damaged)?,
+                file: File::open(&file).map_err(StoreError::io("open", &file))?,
+                db,
+                path,
+                probe,
+                _closed: closed,
+            })
+        })
+    }
+
+    /// What every start syncs before anything read from it may be relied on.
+    fn sync_all(&self) -> Result<(), StoreError> {
+        let path = &self.path;
+        self.db.flush().map_err(|error| damaged(path, &error))?;
+        for name in ["db", "conf", "blobs"] {
+            let file = path.join(name);
+            File::open(&file)
+                .and_then(|file| file.sync_all())
+                .map_err(StoreError::io("sync", &file))?;
+        }
+        files::sync_directory(path).map_err(StoreError::io("sync", path))?;
+        let blobs = path.join("blobs");
+        let mut entries = fs::read_dir(&blobs).map_err(StoreError::io("read", &blobs))?;
+        if entries.next().is_some() {
+            return Err(StoreError::Blobs { path: blobs });
+        }
+        Ok(())
+    }
+
+    /// Makes changes durable.
+    ///
+    /// # Errors
+    /// sled's or the disk's; after it nothing may be written any more, and nothing tried again: the kernel may
+    /// have dropped the pages that it could not write.
+    pub(super) fn commit(&self, changes: Changes) -> io::Result<()> {
+        let Changes {
+            log,
+            meta,
+            operations,
+            cost,
+        } = changes;
+        debug_assert!(operations <= CHANGES_OPERATIONS_MAX && cost <= CHANGES_BYTES_MAX);
+        self.log.apply_batch(log).map_err(io::Error::other)?;
+        self.meta.apply_batch(meta).map_err(io::Error::other)?;
+        self.db.flush().map_err(io::Error::other)?;
+        self.probe.before(Step::Database { operations, cost })?;
+        self.file.sync_data()
+    }
+
+    /// The value beside the log, or `None` where it was never written.
+    pub(super) fn meta<T: serde::de::DeserializeOwned>(
+        &self,
+        key: MetaKey,
+    ) -> Result<Option<T>, StoreError> {
+        let what = key.name();
+        let found = self.meta.get(what);
+        let Some(bytes) = found.map_err(|error| damaged(&self.path, &error))? else {
+            return Ok(None);
+        };
+        let damaged = |source| StoreError::ValueDamaged { what, source };
+        let body = frame::open(META_FORMAT, &bytes).map_err(damaged)?;
+        codec::decode::<T, META_BYTES_MAX>(body)
+            .map(Some)
+            .map_err(|source| damaged(FrameError::Content(source)))
+    }
+
+    /// For tests of its layout.
+    #[cfg(test)]
+    pub(super) fn raw_meta(&self, key: MetaKey) -> Option<sled::IVec> {
+        self.meta.get(key.name()).ok()?
+    }
+
+    /// The records of a range in order, each with its size.
+    pub(super) fn records(
+        &self,
+        range: impl RangeBounds<u64>,
+    ) -> impl Iterator<Item = Result<(usize, Record), StoreError>> {
+        self.scan(range).map(|found| {
+            let (key, value) = found.map_err(|error| damaged(&self.path, &error))?;
+            decode(&key, &value)
+                .map(|record| (value.len(), record))
+                .map_err(|(index, source)| StoreError::RecordDamaged { index, source })
+        })
+    }
+
+    /// Whether there is a record in a range.
+    pub(super) fn has_records(&self, range: impl RangeBounds<u64>) -> bool {
+        self.scan(range).next().is_some()
+    }
+
+    /// As many removals of records of a range as fit between two syncs; none where there are no records.
+    pub(super) fn removals(&self, range: impl RangeBounds<u64>, end: End) -> io::Result<Changes> {
+        let mut changes = Changes::default();
+        let mut scan = self.scan(range);
+        while let Some(found) = match end {
+            End::Front => scan.next(),
+            End::Back => scan.next_back(),
+        } {
+            let (key, value) = found.map_err(io::Error::other)?;
+            if !changes.has_room(value.len()) {
+                break;
+            }
+            changes.remove_record(key, &value);
+        }
+        Ok(changes)
+    }
+
+    fn scan(&self, range: impl RangeBounds<u64>) -> sled::Iter {
+        let bound = |index: &u64| index.to_be_bytes();
+        self.log
+            .range((range.start_bound().map(bound), range.end_bound().map(bound)))
+    }
+}
+
+fn damaged(path: &Path, error: &sled::Error) -> StoreError {
+    StoreError::DatabaseDamaged {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    }
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Result<Record, (u64, RecordError)> {
+    let index = key.try_into().map(u64::from_be_bytes).unwrap_or_default();
+    let record = record::decode(value).map_err(|source| (index, source))?;
+    let found = record.entry.log_id.index();
+    if key.len() != KEY_BYTES || found != index {
+        return Err((
+            index,
+            FrameError::Invalid {
+                reason: format!("it is the record of index {found}"),
+            },
+        ));
+    }
+    Ok(record)
+}
+
+/// A snapshot of sled's own that was not finished makes the next open fail (sled#1527).
+fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
+    let mut entries = fs::read_dir(path).map_err(StoreError::io("read", path))?;
+    entries
+        .try_for_each(|entry| {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with("snap.") && name.ends_with(".generating") {
+                fs::remove_file(entry.path())?;
+            }
+            Ok(())
+        })
+        .and_then(|()| files::sync_directory(path))
+        .map_err(StoreError::io("clean", path))
+}
+
+/// Runs what may panic or hang on damaged files on a thread of its own. One that hangs is left behind: the
+/// process is about to end.
+fn guarded<T: Send + 'static>(
+    path: &Path,
+    time_max: Duration,
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let bytes = fs::metadata(path.join("db")).map_or(0, |db| db.len());
+    let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
+    let limit = time_max + TIME_MAX_PER_GIB.saturating_mul(gib);
+    let (answer, answered) = mpsc::sync_channel(1);
+    let thread = move || {
+        // Nobody listens any more once the limit has passed.
+        answer.send(catch_panics(work)).ok();
+    };
+    std::thread::Builder::new()
+        .name(OPEN_THREAD.to_owned())
+        .spawn(thread)
+        .map_err(StoreError::io("start a thread for", path))?;
+    match answered.recv_timeout(limit) {
+        Ok(Ok(result)) => result,
+        Ok(Err(panicked)) => Err(StoreError::DatabaseDamaged {
+            path: path.to_path_buf(),
+            reason: panicked.to_string(),
+        }),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(StoreError::DatabaseDamaged {
+            path: path.to_path_buf(),
+            reason: "it ended without an answer".to_owned(),
+        }),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(StoreError::DatabaseHangs {
+            path: path.to_path_buf(),
+            limit,
+        }),
+    }
+}

@@ -1,0 +1,142 @@
+//! Step 4 of the walk: what a node promised, on disk.
+//!
+//! Read in this order: `identity` (whose directory it is), `startup` (what a start checks), `database` and
+//! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
+//! reads), `state_machine` (what it applies), `snapshot` with `snapshot_format` (what replaces a purged log).
+//! `record`, `frame`, `files` and `error` serve them. Nothing here knows the network or HTTP.
+
+mod database;
+mod error;
+mod files;
+mod frame;
+mod identity;
+mod log;
+mod probe;
+mod record;
+mod snapshot;
+mod snapshot_format;
+mod startup;
+mod state_machine;
+mod superblock;
+#[cfg(test)]
+mod tests;
+mod view;
+mod writer;
+
+pub(crate) use error::StoreError;
+pub(crate) use identity::{DataDir, FormationRecord, Identity};
+pub(crate) use log::LogStore;
+#[cfg(test)]
+pub(crate) use snapshot::testing;
+pub(crate) use snapshot::{SnapshotFile, SnapshotInbox};
+pub(crate) use state_machine::{StateMachine, TableReader};
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use self::probe::Probe;
+use self::state_machine::Snapshots;
+use self::writer::Writer;
+use super::types::LogId;
+
+const SUPERBLOCK_NAME: &str = "superblock";
+const DATABASE_NAME: &str = "sled";
+const SNAPSHOTS_NAME: &str = "snapshots";
+
+/// An open store: its parts, for openraft and for those beside it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// The Raft log.
+    pub(crate) log: LogStore,
+    /// What committed entries are applied to.
+    pub(crate) machine: StateMachine,
+    /// Reads the table beside the state machine.
+    pub(crate) tables: TableReader,
+    /// Where the leader's snapshots are received.
+    pub(crate) snapshots: SnapshotInbox,
+    /// The last entry found at the start: what was promised before is recovered once it is applied.
+    pub(crate) last_log_id: Option<LogId>,
+    /// Tells when it cannot write any more, whoever waits for a write or nobody.
+    pub(crate) failed: StoreFailed,
+    /// Tells when everything is written and closed.
+    pub(crate) closed: StoreClosed,
+}
+
+/// Resolves once the store cannot write any more, after which the process has to end.
+#[derive(Debug)]
+pub(crate) struct StoreFailed {
+    failed: oneshot::Receiver<io::Error>,
+}
+
+impl StoreFailed {
+    /// Waits for the error that ended the writing; for ever where there is none.
+    pub(crate) async fn wait(self) -> io::Error {
+        match self.failed.await {
+            Ok(error) => error,
+            // Closed in good order.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// Resolves once `log`, `machine`, and all readers and builders made of them are dropped and the files closed.
+#[derive(Debug)]
+pub(crate) struct StoreClosed {
+    closed: oneshot::Receiver<()>,
+}
+
+impl StoreClosed {
+    /// Waits until the store's files are closed.
+    pub(crate) async fn wait(self) {
+        // The sender is only ever dropped.
+        self.closed.await.ok();
+    }
+}
+
+impl Store {
+    /// Opens a directory's store after checking that nothing that was promised is missing, or makes it where
+    /// there never was one. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`StoreError`] with what is missing and the way out.
+    pub(crate) fn open(dir: &DataDir) -> Result<Self, StoreError> {
+        Self::open_with(dir, Probe::default())
+    }
+
+    fn open_with(dir: &DataDir, probe: Probe) -> Result<Self, StoreError> {
+        let (closing, closed) = oneshot::channel();
+        let recovered = startup::recover(dir, probe, closing)?;
+        let last_log_id = recovered
+            .promised
+            .last
+            .max(recovered.state.meta.last_log_id);
+        let shared = recovered.shared;
+        let (failing, failed) = oneshot::channel();
+        let writer = Writer::new(
+            Arc::clone(&shared),
+            recovered.superblock,
+            recovered.promised,
+            failing,
+        );
+        let queue = writer
+            .start()
+            .map_err(StoreError::io("start a thread for", dir.path()))?;
+        let snapshots = Snapshots::new(
+            recovered.directory.clone(),
+            recovered.snapshot,
+            queue.clone(),
+        );
+        let machine = StateMachine::new(recovered.state, snapshots);
+        Ok(Self {
+            log: LogStore::new(shared, queue),
+            tables: machine.reader(),
+            machine,
+            snapshots: SnapshotInbox::new(recovered.directory),
+            last_log_id,
+            failed: StoreFailed { failed },
+            closed: StoreClosed { closed },
+        })
+    }
+}

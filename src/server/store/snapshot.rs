@@ -1,0 +1,396 @@
+//! Snapshot files beside the database: built here or received from the leader, then named in the superblock.
+//!
+//! A file is written under a temporary name, checked, made durable, given its own name, and only then named by
+//! the superblock. A file that is not named, or no longer, is removed when nobody uses it any more; what a
+//! crash leaves behind is removed at the next start.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::StoreError;
+use super::files;
+use super::snapshot_format::{self, Digest, SNAPSHOT_BYTES_MAX, SnapshotError, State};
+use crate::server::formats::LogIdFormat;
+use crate::server::types::{LogId, SnapshotMeta};
+
+/// How many snapshots may be received at once: the one that counts, and one whose sender fell silent.
+const INCOMING_MAX: usize = 2;
+
+const COMPLETE_EXTENSION: &str = "snapshot";
+const TEMPORARY_EXTENSION: &str = "new";
+
+/// Which snapshot the superblock means: its file's name and content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SnapshotName {
+    last: Option<LogIdFormat>,
+    /// Random: a file of the same log position received again is another file.
+    id: u64,
+    checksum: [u8; 32],
+}
+
+impl SnapshotName {
+    /// The last entry in it.
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.last.map(Into::into)
+    }
+
+    /// The file, with the log index in front so that a listing is in order.
+    pub(super) fn path(&self, directory: &Path) -> PathBuf {
+        let index = self.last().map_or(0, |last| last.index());
+        directory.join(format!("{index:020}-{:016x}.{COMPLETE_EXTENSION}", self.id))
+    }
+}
+
+/// A complete, checked and durable snapshot. It never changes, and lives as long as it is named or in use.
+#[derive(Debug, Clone)]
+pub(crate) struct SnapshotFile {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    name: SnapshotName,
+    meta: SnapshotMeta,
+    length: u64,
+    named: AtomicBool,
+}
+
+impl SnapshotFile {
+    /// Its size in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.inner.length
+    }
+
+    /// The BLAKE3 of its content.
+    pub(crate) fn checksum(&self) -> [u8; 32] {
+        self.inner.name.checksum
+    }
+
+    /// What openraft knows of it, read from the file itself.
+    pub(crate) fn meta(&self) -> &SnapshotMeta {
+        &self.inner.meta
+    }
+
+    /// Opens it for reading, from its first byte.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) async fn open(&self) -> io::Result<tokio::fs::File> {
+        tokio::fs::File::open(&self.inner.path).await
+    }
+
+    pub(super) fn name(&self) -> SnapshotName {
+        self.inner.name
+    }
+
+    /// Reads it whole and checks it.
+    pub(super) fn read(&self) -> Result<State, SnapshotError> {
+        let file = File::open(&self.inner.path).map_err(SnapshotError::Read)?;
+        read_checked(file, self.inner.name)
+    }
+
+    /// The superblock names it: from now on it stays.
+    pub(super) fn keep(&self) {
+        self.inner.named.store(true, Ordering::Release);
+    }
+
+    /// The superblock names another: it goes when nobody reads it any more.
+    pub(super) fn release(&self) {
+        self.inner.named.store(false, Ordering::Release);
+    }
+
+    /// The snapshot that the superblock names, and the state in it.
+    pub(super) fn recover(
+        directory: &Path,
+        name: SnapshotName,
+    ) -> Result<(Self, State), StoreError> {
+        let path = name.path(directory);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::SnapshotMissing { path });
+            }
+            Err(error) => return Err(StoreError::io("open", path)(error)),
+        };
+        let length = file
+            .metadata()
+            .map_err(StoreError::io("read", &path))?
+            .len();
+        let state = match read_checked(file, name) {
+            Ok(state) => state,
+            Err(source) => return Err(StoreError::SnapshotDamaged { path, source }),
+        };
+        let file = Self {
+            inner: Arc::new(Inner {
+                path,
+                name,
+                meta: state.meta.clone(),
+                length,
+                named: AtomicBool::new(true),
+            }),
+        };
+        Ok((file, state))
+    }
+}
+
+fn read_checked(file: File, name: SnapshotName) -> Result<State, SnapshotError> {
+    let (state, digest) = snapshot_format::read(file)?;
+    if digest.checksum != name.checksum {
+        return Err(SnapshotError::Checksum);
+    }
+    if state.meta.last_log_id != name.last() {
+        return Err(SnapshotError::Other);
+    }
+    Ok(state)
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.named.load(Ordering::Acquire) {
+            // What stays behind is removed at the next start.
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+/// The directory of snapshots, made and cleaned.
+#[derive(Debug, Clone)]
+pub(super) struct SnapshotDirectory {
+    path: Arc<Path>,
+}
+
+impl SnapshotDirectory {
+    /// Makes the directory and removes all snapshots in it, whole or not, but the one that is named.
+    pub(super) fn open(path: &Path, named: Option<SnapshotName>) -> Result<Self, StoreError> {
+        files::create_directory(path).map_err(StoreError::io("create", path))?;
+        let keep = named.map(|name| name.path(path));
+        fs::read_dir(path)
+            .and_then(|mut entries| {
+                entries.try_for_each(|entry| {
+                    let found = entry?.path();
+                    let ours = found.extension().is_some_and(|extension| {
+                        extension == COMPLETE_EXTENSION || extension == TEMPORARY_EXTENSION
+                    });
+                    if !ours || Some(&found) == keep.as_ref() {
+                        return Ok(());
+                    }
+                    fs::remove_file(found)
+                })
+            })
+            .map_err(StoreError::io("clean", path))?;
+        Ok(Self { path: path.into() })
+    }
+
+    /// Writes a state. The file is durable when this returns; nobody names it yet.
+    pub(super) fn build(&self, state: &State) -> io::Result<SnapshotFile> {
+        let temporary = self.temporary();
+        let file = File::create(&temporary.path)?;
+        let digest = snapshot_format::write(state, &file)?;
+        file.sync_all()?;
+        self.publish(temporary, digest, state.meta.clone())
+    }
+
+    fn temporary(&self) -> Temporary {
+        Temporary {
+            path: self
+                .path
+                .join(format!("{:016x}.new", rand::random::<u64>())),
+        }
+    }
+
+    fn publish(
+        &self,
+        temporary: Temporary,
+        digest: Digest,
+        meta: SnapshotMeta,
+    ) -> io::Result<SnapshotFile> {
+        let name = SnapshotName {
+            last: meta.last_log_id.map(Into::into),
+            id: rand::random(),
+            checksum: digest.checksum,
+        };
+        let path = name.path(&self.path);
+        files::publish(&temporary.path, &path)?;
+        Ok(SnapshotFile {
+            inner: Arc::new(Inner {
+                path,
+                name,
+                meta,
+                length: digest.length,
+                named: AtomicBool::new(false),
+            }),
+        })
+    }
+}
+
+/// A file that is removed where it does not get its final name.
+#[derive(Debug)]
+struct Temporary {
+    path: PathBuf,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It is gone already where it was given its final name.
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+/// Where snapshots from the leader are received.
+#[derive(Debug, Clone)]
+pub(crate) struct SnapshotInbox {
+    directory: SnapshotDirectory,
+    places: Arc<Semaphore>,
+}
+
+impl SnapshotInbox {
+    pub(super) fn new(directory: SnapshotDirectory) -> Self {
+        Self {
+            directory,
+            places: Arc::new(Semaphore::new(INCOMING_MAX)),
+        }
+    }
+
+    /// Makes room for one snapshot.
+    ///
+    /// # Errors
+    /// Where too many are being received, or the disk's.
+    pub(crate) async fn begin(&self) -> io::Result<IncomingSnapshot> {
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_full| {
+                io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    format!("{INCOMING_MAX} snapshots are being received already"),
+                )
+            })?;
+        let temporary = self.directory.temporary();
+        let file = tokio::fs::File::create(&temporary.path).await?;
+        Ok(IncomingSnapshot {
+            directory: self.directory.clone(),
+            temporary,
+            file,
+            hasher: blake3::Hasher::new(),
+            length: 0,
+            _place: place,
+        })
+    }
+}
+
+/// A snapshot on its way in. Dropped before its end, it leaves nothing.
+#[derive(Debug)]
+pub(crate) struct IncomingSnapshot {
+    directory: SnapshotDirectory,
+    temporary: Temporary,
+    file: tokio::fs::File,
+    hasher: blake3::Hasher,
+    length: u64,
+    _place: OwnedSemaphorePermit,
+}
+
+impl IncomingSnapshot {
+    /// Adds the next bytes.
+    ///
+    /// # Errors
+    /// Where it grows beyond all bounds, or the disk's.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.length = self.length.saturating_add(bytes.len() as u64);
+        if SNAPSHOT_BYTES_MAX < self.length {
+            return Err(invalid(format!(
+                "a snapshot of {} bytes is too large: the limit is {SNAPSHOT_BYTES_MAX}",
+                self.length
+            )));
+        }
+        self.hasher.update(bytes);
+        self.file.write_all(bytes).await
+    }
+
+    /// Checks that it is what the leader sent, and makes it durable.
+    ///
+    /// # Errors
+    /// Where it is something else, or the disk's.
+    pub(crate) async fn finish(
+        mut self,
+        length: u64,
+        checksum: [u8; 32],
+    ) -> io::Result<SnapshotFile> {
+        let digest = Digest {
+            length: self.length,
+            checksum: self.hasher.finalize().into(),
+        };
+        if digest != (Digest { length, checksum }) {
+            return Err(invalid(format!(
+                "the snapshot received ({} bytes) is not the one sent ({length} bytes)",
+                self.length
+            )));
+        }
+        self.file.flush().await?;
+        let file = self.file.into_std().await;
+        let (directory, temporary) = (self.directory, self.temporary);
+        tokio::task::spawn_blocking(move || {
+            file.sync_all()?;
+            let meta = snapshot_format::read_meta(File::open(&temporary.path)?)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            directory.publish(temporary, digest, meta)
+        })
+        .await
+        .map_err(io::Error::other)?
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// Snapshots for the tests of what carries them.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::sequence::{Command, Position, Settings, Table};
+    use crate::server::types::SnapshotMeta;
+
+    /// What one sequence adds to a snapshot at least.
+    const SEQUENCE_BYTES_MIN: usize = 128;
+
+    fn snapshots(directory: &Path) -> SnapshotDirectory {
+        SnapshotDirectory {
+            path: directory.into(),
+        }
+    }
+
+    /// An inbox in this directory.
+    pub(crate) fn inbox(directory: &Path) -> SnapshotInbox {
+        SnapshotInbox::new(snapshots(directory))
+    }
+
+    /// A snapshot in this directory, of at least so many bytes.
+    pub(crate) fn snapshot(
+        directory: &Path,
+        meta: &SnapshotMeta,
+        bytes_min: usize,
+    ) -> SnapshotFile {
+        let commands = (0..bytes_min.div_ceil(SEQUENCE_BYTES_MIN)).map(|number| Command::Create {
+            sequence: format!("{number:0>128}").parse().unwrap(),
+            settings: Settings::default(),
+        });
+        let mut table = Table::default();
+        let position = Position {
+            index: 1,
+            elapsed_ms: 0,
+        };
+        table.apply(
+            position,
+            &[crate::sequence::testing::batch(commands.collect())],
+        );
+        let meta = meta.clone();
+        snapshots(directory).build(&State { meta, table }).unwrap()
+    }
+}

@@ -1,0 +1,206 @@
+//! What every start checks before this node takes part again (I7).
+//!
+//! The database forgets without an error what damage makes unreadable. So the superblock says what must be
+//! there, the chain of records says whether anything is missing between, and where they disagree the start ends
+//! with what is missing and the way out. Nothing is repaired here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::database::{Database, MetaKey};
+use super::error::{StoreError, or_nothing};
+use super::identity::{DataDir, StoreState};
+use super::probe::Probe;
+use super::snapshot::{SnapshotDirectory, SnapshotFile};
+use super::snapshot_format::State;
+use super::superblock::{Owner, Promised, Superblock};
+use super::view::{Shared, View};
+use super::{DATABASE_NAME, SNAPSHOTS_NAME, SUPERBLOCK_NAME, files};
+use crate::server::formats::{LogIdFormat, VoteFormat};
+use crate::server::types::{LogId, Vote};
+use openraft::entry::RaftEntry;
+
+/// A store that passed.
+pub(super) struct Recovered {
+    pub(super) shared: Arc<Shared>,
+    pub(super) superblock: Superblock,
+    pub(super) promised: Promised,
+    pub(super) directory: SnapshotDirectory,
+    pub(super) snapshot: Option<SnapshotFile>,
+    pub(super) state: State,
+}
+
+struct Paths {
+    superblock: PathBuf,
+    database: PathBuf,
+    snapshots: PathBuf,
+}
+
+/// Opens a directory's store, or makes it where there never was one.
+pub(super) fn recover(
+    dir: &DataDir,
+    probe: Probe,
+    closed: oneshot::Sender<()>,
+) -> Result<Recovered, StoreError> {
+    let owner = owner(dir)?;
+    let paths = Paths {
+        superblock: dir.path().join(SUPERBLOCK_NAME),
+        database: dir.path().join(DATABASE_NAME),
+        snapshots: dir.path().join(SNAPSHOTS_NAME),
+    };
+    prepare(dir, &paths, owner)?;
+
+    let (mut superblock, slot) = Superblock::open(&paths.superblock, owner, probe.clone())?;
+    let (database, view) = Database::open(&paths.database, probe, closed, move |database| {
+        check_log(database, slot)
+    })?;
+    let (snapshot, state) = match slot.snapshot {
+        Some(name) => {
+            let (file, state) = SnapshotFile::recover(&paths.snapshots, name)?;
+            (Some(file), state)
+        }
+        None => (None, State::default()),
+    };
+    check_ends(slot, &view, state.meta.last_log_id)?;
+    let directory = SnapshotDirectory::open(&paths.snapshots, slot.snapshot)?;
+
+    let promised = Promised {
+        vote: view.vote,
+        last: view.last,
+        purged: view.purged,
+        snapshot: slot.snapshot,
+    };
+    if promised != slot {
+        // An unacknowledged tail is kept, so from now on it is promised.
+        superblock
+            .write(&promised)
+            .map_err(StoreError::io("write", &paths.superblock))?;
+    }
+    Ok(Recovered {
+        shared: Arc::new(Shared::new(view, Arc::new(database))),
+        superblock,
+        promised,
+        directory,
+        snapshot,
+        state,
+    })
+}
+
+fn owner(dir: &DataDir) -> Result<Owner, StoreError> {
+    let identity = dir.identity();
+    let Some(record) = &identity.formation else {
+        return Err(StoreError::NotAdopted {
+            path: dir.path().to_path_buf(),
+        });
+    };
+    Ok(Owner {
+        cluster: record.cluster,
+        node: record.node,
+        incarnation: identity.incarnation,
+    })
+}
+
+/// Makes a store where there never was one: database, then superblock, then the mark in the identity, each
+/// durable before the next. Nothing is promised before the last.
+fn prepare(dir: &DataDir, paths: &Paths, owner: Owner) -> Result<(), StoreError> {
+    if dir.store_state() == StoreState::Made {
+        return Ok(());
+    }
+    if !paths.superblock.exists() {
+        remove_unfinished_creation(&paths.database)?;
+        Database::create(&paths.database)?;
+        Superblock::create(&paths.superblock, owner)?;
+    }
+    dir.mark_store_made()
+}
+
+/// Removes what a crash left of a database in the making. One that holds anything was not in the making.
+fn remove_unfinished_creation(path: &Path) -> Result<(), StoreError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let (closed, _) = oneshot::channel();
+    let found = Database::open(path, Probe::default(), closed, |database| {
+        let vote = database.meta::<VoteFormat>(MetaKey::Vote)?;
+        Ok(vote.is_some() || database.has_records(..))
+    });
+    let holds_something = match &found {
+        Ok((_, holds)) => *holds,
+        Err(StoreError::ValueDamaged { .. } | StoreError::RecordDamaged { .. }) => true,
+        Err(_) => false,
+    };
+    if holds_something {
+        return Err(StoreError::DatabaseOrphaned {
+            path: path.to_path_buf(),
+        });
+    }
+    drop(found);
+    fs::remove_dir_all(path).map_err(StoreError::io("remove", path))?;
+    match path.parent() {
+        Some(parent) => files::sync_directory(parent).map_err(StoreError::io("sync", parent)),
+        None => Ok(()),
+    }
+}
+
+/// Reads everything above the purge marker: each record whole, each naming the one before it.
+fn check_log(database: &Database, slot: Promised) -> Result<View, StoreError> {
+    let purged = database
+        .meta::<LogIdFormat>(MetaKey::Purged)?
+        .map(LogId::from);
+    if purged < slot.purged
+        && let Some(promised) = slot.purged
+    {
+        return Err(StoreError::PurgedBehind {
+            found: or_nothing(purged),
+            promised,
+        });
+    }
+    let mut view = View::purged_to(purged);
+    view.vote = greater_vote(database.meta(MetaKey::Vote)?, slot.vote);
+    view.committed = database
+        .meta::<LogIdFormat>(MetaKey::Committed)?
+        .map(Into::into);
+    for found in database.records(view.first()..) {
+        let (bytes, record) = found?;
+        let index = record.entry.index();
+        let broken = StoreError::ChainBroken {
+            index,
+            before: or_nothing(view.last),
+        };
+        if record.previous != view.last {
+            return Err(broken);
+        }
+        view.append(record.entry, bytes).map_err(|_hole| broken)?;
+        view.flushed_all();
+    }
+    Ok(view)
+}
+
+fn greater_vote(stored: Option<VoteFormat>, promised: Option<Vote>) -> Option<Vote> {
+    stored.max(promised.map(Into::into)).map(Into::into)
+}
+
+/// Whether all that was promised is there: as records, as purged, or in the snapshot.
+fn check_ends(slot: Promised, view: &View, snapshot: Option<LogId>) -> Result<(), StoreError> {
+    if snapshot < view.purged
+        && let Some(purged) = view.purged
+    {
+        return Err(StoreError::SnapshotBehind {
+            purged,
+            snapshot: or_nothing(snapshot),
+        });
+    }
+    let found = view.last.max(snapshot);
+    if found < slot.last
+        && let Some(promised) = slot.last
+    {
+        return Err(StoreError::LogBehind {
+            found: or_nothing(found),
+            promised,
+        });
+    }
+    Ok(())
+}

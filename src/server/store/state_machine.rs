@@ -1,0 +1,313 @@
+//! Step 5 of the walk: committed entries change the table, in log order.
+//!
+//! The table lives in memory. It is as durable as the log and the snapshot it is made from: after a start it is
+//! the snapshot's, and openraft applies the log to it again.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use futures::{Stream, StreamExt};
+use openraft::entry::RaftEntry;
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine, Snapshot};
+use openraft::type_config::alias::SnapshotOf;
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use tokio::sync::{mpsc, oneshot};
+
+use super::error::or_nothing;
+use super::snapshot::{SnapshotDirectory, SnapshotFile};
+use super::snapshot_format::State;
+use super::writer::Command;
+use crate::sequence::{Applied, Batch, Position, Table};
+use crate::server::codec;
+use crate::server::types::{
+    BATCH_BYTES_MAX, Entry, LogId, Proposal, SnapshotMeta, StoredMembership, TypeConfig,
+};
+
+/// How many entries are applied before the table is published and they are answered.
+const APPLY_ENTRIES_MAX: usize = 64;
+
+/// The replicated state, and what openraft asks of it.
+#[derive(Debug)]
+pub(crate) struct StateMachine {
+    state: State,
+    published: TableReader,
+    snapshots: Snapshots,
+}
+
+/// Reads the table as the last apply left it. Clones read the same table.
+#[derive(Debug, Clone)]
+pub(crate) struct TableReader {
+    published: Arc<RwLock<Published>>,
+}
+
+#[derive(Debug, Default)]
+struct Published {
+    table: Table,
+    applied: Option<LogId>,
+}
+
+impl TableReader {
+    /// The table. It shares structure with the state machine's and does not change.
+    pub(crate) fn table(&self) -> Table {
+        self.read(|published| published.table.clone())
+    }
+
+    /// The last entry in it.
+    pub(crate) fn applied(&self) -> Option<LogId> {
+        self.read(|published| published.applied)
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Published) -> T) -> T {
+        // Nothing panics while it is changed, so a poisoned value is whole.
+        read(
+            &self
+                .published
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    fn publish(&self, state: &State) {
+        let next = Published {
+            table: state.table.clone(),
+            applied: state.meta.last_log_id,
+        };
+        let mut published = self
+            .published
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *published, next);
+        drop(published);
+        // Freed outside the lock: the last reader of a large table takes its time.
+        drop(before);
+    }
+}
+
+impl StateMachine {
+    /// A state machine that goes on from a snapshot's state.
+    pub(super) fn new(state: State, snapshots: Snapshots) -> Self {
+        let published = TableReader {
+            published: Arc::default(),
+        };
+        published.publish(&state);
+        Self {
+            state,
+            published,
+            snapshots,
+        }
+    }
+
+    /// Reads what it publishes.
+    pub(super) fn reader(&self) -> TableReader {
+        self.published.clone()
+    }
+
+    fn apply_entry(&mut self, entry: Entry) -> io::Result<Applied> {
+        let log_id = entry.log_id();
+        // An entry that is applied twice would grant what no other node grants (I8).
+        if let Some(last) = self.state.meta.last_log_id
+            && log_id.index() <= last.index()
+        {
+            return Err(io::Error::other(format!(
+                "I8: entry {log_id} is to be applied after {last}"
+            )));
+        }
+        let applied = match entry.payload {
+            EntryPayload::Blank => Applied::default(),
+            EntryPayload::Normal(proposal) => self.apply_proposal(log_id, &proposal)?,
+            EntryPayload::Membership(membership) => {
+                self.state.meta.last_membership = StoredMembership::new(Some(log_id), membership);
+                Applied::default()
+            }
+        };
+        self.state.meta.last_log_id = Some(log_id);
+        Ok(applied)
+    }
+
+    fn apply_proposal(&mut self, log_id: LogId, proposal: &Proposal) -> io::Result<Applied> {
+        let batches = proposal
+            .batches
+            .iter()
+            .map(|bytes| codec::decode::<Batch, BATCH_BYTES_MAX>(bytes))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| {
+                let text = format!("entry {log_id} holds a batch that is none: {error}");
+                io::Error::new(io::ErrorKind::InvalidData, text)
+            })?;
+        let position = Position {
+            index: log_id.index(),
+            elapsed_ms: proposal.elapsed_ms,
+        };
+        Ok(self.state.table.apply(position, &batches))
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotFile;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        let SnapshotMeta {
+            last_log_id,
+            last_membership,
+        } = self.state.meta.clone();
+        Ok((last_log_id, last_membership))
+    }
+
+    async fn apply<Strm>(&mut self, entries: Strm) -> io::Result<()>
+    where
+        Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        let mut entries = entries.ready_chunks(APPLY_ENTRIES_MAX);
+        while let Some(ready) = entries.next().await {
+            let mut answers: Vec<(ApplyResponder<TypeConfig>, Applied)> = Vec::new();
+            for entry in ready {
+                let (entry, responder) = entry?;
+                let applied = self.apply_entry(entry)?;
+                answers.extend(responder.map(|responder| (responder, applied)));
+            }
+            // Whoever is answered may read at once, here too, and has to find what was answered (I6).
+            self.published.publish(&self.state);
+            for (responder, applied) in answers {
+                responder.send(applied);
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<SnapshotBuilder> {
+        Some(self.get_snapshot_builder().await)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder {
+            state: self.state.clone(),
+            snapshots: self.snapshots.clone(),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotFile,
+    ) -> io::Result<()> {
+        if snapshot.meta() != meta {
+            return Err(io::Error::other(format!(
+                "the snapshot is of {}, not of {meta}",
+                snapshot.meta()
+            )));
+        }
+        if meta.last_log_id < self.state.meta.last_log_id {
+            // Going back would grant again what was granted since.
+            return Err(io::Error::other(format!(
+                "I1: the state would fall from {} to {meta}",
+                or_nothing(self.state.meta.last_log_id)
+            )));
+        }
+        let source = snapshot.clone();
+        let state = tokio::task::spawn_blocking(move || source.read())
+            .await
+            .map_err(io::Error::other)?
+            .map_err(io::Error::other)?;
+        self.snapshots.name(snapshot).await?;
+        let before = std::mem::replace(&mut self.state, state);
+        self.published.publish(&self.state);
+        drop(before);
+        Ok(())
+    }
+
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> io::Result<Option<SnapshotOf<TypeConfig, SnapshotFile>>> {
+        Ok(self.snapshots.current().map(described))
+    }
+}
+
+fn described(file: SnapshotFile) -> SnapshotOf<TypeConfig, SnapshotFile> {
+    Snapshot {
+        meta: file.meta().clone(),
+        snapshot: file,
+    }
+}
+
+/// Writes the state of one moment to a file, while the state machine goes on.
+#[derive(Debug)]
+pub(crate) struct SnapshotBuilder {
+    state: State,
+    snapshots: Snapshots,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotFile;
+
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotFile>> {
+        let state = self.state.clone();
+        let directory = self.snapshots.directory.clone();
+        let file = tokio::task::spawn_blocking(move || directory.build(&state))
+            .await
+            .map_err(io::Error::other)??;
+        Ok(described(self.snapshots.name(file).await?))
+    }
+}
+
+/// The snapshot that the superblock names, and how it comes to name another. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Snapshots {
+    directory: SnapshotDirectory,
+    queue: mpsc::Sender<Command>,
+    current: Arc<Mutex<Option<SnapshotFile>>>,
+    /// One at a time, so that an older one never replaces a newer.
+    naming: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Snapshots {
+    pub(super) fn new(
+        directory: SnapshotDirectory,
+        current: Option<SnapshotFile>,
+        queue: mpsc::Sender<Command>,
+    ) -> Self {
+        Self {
+            directory,
+            queue,
+            current: Arc::new(Mutex::new(current)),
+            naming: Arc::default(),
+        }
+    }
+
+    fn current(&self) -> Option<SnapshotFile> {
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Makes a snapshot the one that counts, durably, unless a newer one does: a build that took long may end
+    /// after an installation. Returns the one that counts.
+    async fn name(&self, file: SnapshotFile) -> io::Result<SnapshotFile> {
+        let _one_at_a_time = self.naming.lock().await;
+        if let Some(current) = self.current()
+            && file.name().last() <= current.name().last()
+        {
+            return Ok(current);
+        }
+        let ended = || io::Error::other("the store's writer has ended");
+        let (done, answer) = oneshot::channel();
+        // Kept from here on: if the answer is lost, the superblock may name it.
+        file.keep();
+        let command = Command::NameSnapshot {
+            name: file.name(),
+            done,
+        };
+        self.queue.send(command).await.map_err(|_closed| ended())?;
+        answer.await.map_err(|_closed| ended())??;
+        let before = self
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(file.clone());
+        if let Some(before) = before {
+            before.release();
+        }
+        Ok(file)
+    }
+}

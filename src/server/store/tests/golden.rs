@@ -1,0 +1,228 @@
+//! The layouts of all that is stored, byte for byte: a change here is a new format version with a test that
+//! reads the old bytes, not a new expectation.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use openraft::entry::RaftEntry;
+use openraft::vote::RaftLeaderId;
+
+use super::fixture::*;
+use crate::server::codec;
+use crate::server::store::database::MetaKey;
+use crate::server::store::identity::{self, StoreState};
+use crate::server::store::snapshot_format::{self, State};
+use crate::server::store::superblock::{self, Owner, Promised};
+use crate::server::store::{FormationRecord, Identity, record};
+use crate::server::types::{
+    ClusterId, Entry, Incarnation, Leadership, LogId, Member, Membership, NodeId, Payload,
+    Proposal, SnapshotMeta, StoredMembership,
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn same(bytes: &[u8], golden: &str) {
+    assert_eq!(hex(bytes), golden.replace([' ', '\n'], ""));
+}
+
+/// The id types have no constructor for a chosen value; their bytes have.
+fn fixed<T: serde::de::DeserializeOwned>(number: u128) -> T {
+    codec::decode::<T, 16>(&number.to_le_bytes()).unwrap()
+}
+
+fn at(term: u64, node: u64, index: u64) -> LogId {
+    LogId::new(Leadership::new(term, NodeId::from(node)), index)
+}
+
+fn membership() -> Membership {
+    let member = Member {
+        api: "a:1".parse().unwrap(),
+        peer: "p:2".parse().unwrap(),
+        incarnation: fixed(9),
+    };
+    let nodes = BTreeMap::from([(NodeId::from(1), member)]);
+    Membership::new(vec![[NodeId::from(1)].into()], nodes).unwrap()
+}
+
+const MEMBERSHIP: &str = "
+    0100000000000000 0100000000000000 0100000000000000
+    0100000000000000 0100000000000000
+    0300000000000000 613a31 0300000000000000 703a32 09000000000000000000000000000000";
+
+#[test]
+fn a_record_keeps_its_bytes() {
+    let blank = Entry::new(at(1, 2, 0), Payload::Blank);
+    let proposal = Proposal {
+        elapsed_ms: 5,
+        batches: vec![vec![0xaa, 0xbb].into()],
+    };
+    let proposal = Entry::new(at(1, 2, 3), Payload::Normal(proposal));
+    let joined = Entry::new(at(1, 2, 4), Payload::Membership(membership()));
+
+    for (entry, previous, golden) in [
+        (
+            blank,
+            None,
+            "01 0bcd7810 0100000000000000 0200000000000000 0000000000000000 00 00000000".to_owned(),
+        ),
+        (
+            proposal,
+            Some(at(1, 1, 2)),
+            "01 bd21272e 0100000000000000 0200000000000000 0300000000000000
+             01 0100000000000000 0100000000000000 0200000000000000
+             01000000 05000000 0100000000000000 0200000000000000 aabb"
+                .to_owned(),
+        ),
+        (
+            joined,
+            Some(at(1, 2, 3)),
+            format!(
+                "01 a12001f0 0100000000000000 0200000000000000 0400000000000000
+                 01 0100000000000000 0200000000000000 0300000000000000
+                 02000000 {MEMBERSHIP}"
+            ),
+        ),
+    ] {
+        let bytes = record::encode(&entry, previous).unwrap();
+
+        same(&bytes, &golden);
+        let read = record::decode(&bytes).unwrap();
+        assert_eq!((read.entry, read.previous), (entry, previous));
+    }
+}
+
+#[test]
+fn a_slot_keeps_its_bytes() {
+    let owner = Owner {
+        cluster: fixed(1),
+        node: NodeId::from(2),
+        incarnation: fixed(3),
+    };
+    let promised = Promised {
+        vote: Some(vote(4)),
+        last: Some(at(5, 6, 7)),
+        purged: Some(at(1, 1, 2)),
+        snapshot: Some(fixed_name()),
+    };
+
+    let bytes = superblock::slot(8, owner, &promised);
+
+    let golden = "4857736c6f740001 92f60118 b600
+        0800000000000000
+        01000000000000000000000000000000 0200000000000000 03000000000000000000000000000000
+        01 0400000000000000 0100000000000000 01
+        01 0500000000000000 0600000000000000 0700000000000000
+        01 0100000000000000 0100000000000000 0200000000000000
+        01 01 0300000000000000 0400000000000000 0500000000000000 0600000000000000
+        0707070707070707070707070707070707070707070707070707070707070707";
+    let (used, rest) = bytes.split_at(golden.replace([' ', '\n'], "").len() / 2);
+    same(used, golden);
+    assert_eq!(bytes.len(), 4096);
+    assert!(rest.iter().all(|byte| *byte == 0));
+}
+
+fn fixed_name() -> crate::server::store::snapshot::SnapshotName {
+    let mut bytes = vec![1];
+    for number in [3_u64, 4, 5, 6] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend([7; 32]);
+    codec::decode::<_, 128>(&bytes).unwrap()
+}
+
+#[test]
+fn an_identity_keeps_its_bytes() {
+    let incarnation: Incarnation = fixed(9);
+    let cluster: ClusterId = fixed(8);
+    let member = Member {
+        api: "a:1".parse().unwrap(),
+        peer: "p:2".parse().unwrap(),
+        incarnation,
+    };
+    let alone = Identity {
+        incarnation,
+        formation: None,
+    };
+    let adopted = Identity {
+        incarnation,
+        formation: Some(FormationRecord {
+            cluster,
+            node: NodeId::from(1),
+            members: BTreeMap::from([(NodeId::from(1), member)]),
+        }),
+    };
+
+    same(
+        &identity::encode(&alone, StoreState::Never),
+        "48576964656e7401 3b38264c 09000000000000000000000000000000 00 00",
+    );
+    same(
+        &identity::encode(&adopted, StoreState::Made),
+        "48576964656e7401 6d5814a5 09000000000000000000000000000000
+         01 08000000000000000000000000000000 0100000000000000
+         0100000000000000 0100000000000000
+         0300000000000000 613a31 0300000000000000 703a32 09000000000000000000000000000000
+         01",
+    );
+}
+
+#[tokio::test]
+async fn a_snapshot_keeps_its_bytes() {
+    let (_guard, mut store) = new_store();
+    apply(&mut store, [grant(1, 0), grant(1, 1)]).await;
+    let state = State {
+        meta: SnapshotMeta {
+            last_log_id: Some(at(1, 1, 1)),
+            last_membership: StoredMembership::new(Some(at(1, 2, 0)), membership()),
+        },
+        table: store.tables.table(),
+    };
+
+    let mut bytes = Vec::new();
+    let digest = snapshot_format::write(&state, &mut bytes).unwrap();
+
+    same(
+        &bytes,
+        &format!(
+            "4857736e61700001
+             98000000
+             01 0100000000000000 0100000000000000 0100000000000000
+             01 0100000000000000 0200000000000000 0000000000000000
+             {MEMBERSHIP}
+             0100000000000000 0200000000000000
+             0100000000000000
+             48000000
+             0100000000000000
+             0100000000000000 73
+             0100000000000000 0100000000000000 ffffffffffff1f00 0000000000000000 40420f00
+             01 0300000000000000 01 0100000000000000 00"
+        ),
+    );
+    assert_eq!(digest.checksum, *blake3::hash(&bytes).as_bytes());
+    assert_eq!(snapshot_format::read(&bytes[..]).unwrap(), (state, digest));
+}
+
+#[tokio::test]
+async fn the_values_beside_the_log_keep_their_bytes() {
+    let (guard, mut store) = new_store();
+    use openraft::storage::RaftLogStorage;
+    store.log.save_vote(&vote(4)).await.unwrap();
+    store.log.purge(at(1, 1, 2)).await.unwrap();
+    settle(&mut store).await;
+    let database = &store.log.shared().database;
+
+    same(
+        &database.raw_meta(MetaKey::Vote).unwrap(),
+        "01 c99d66ba 0400000000000000 0100000000000000 01",
+    );
+    same(
+        &database.raw_meta(MetaKey::Purged).unwrap(),
+        "01 2341bee9 0100000000000000 0100000000000000 0200000000000000",
+    );
+    let files: Vec<_> = fs::read_dir(guard.path().join("sled/blobs"))
+        .unwrap()
+        .collect();
+    assert!(files.is_empty());
+}

@@ -1,0 +1,9 @@
+//! Tests of the store as a whole, on real files.
+
+mod damage;
+mod fixture;
+mod golden;
+mod restart;
+mod snapshots;
+mod suite;
+mod writing;
