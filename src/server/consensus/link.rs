@@ -1,0 +1,191 @@
+//! Keeps one connection to a peer open: connects in the background, again and again, so that nobody else waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{debug, info, warn};
+
+use super::channel::Channel;
+use super::frame::{Connection, Limits};
+use super::handshake::{self, HandshakeError, PeerHello, Purpose, Refusal};
+use crate::server::tasks::Tasks;
+use crate::server::types::Address;
+
+/// A connection to one peer for one purpose, whenever the peer can be reached. Dropped, it is closed.
+#[derive(Debug)]
+pub(super) struct Link {
+    state: watch::Receiver<State>,
+    _end: DropGuard,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// Not known yet: the first attempt runs, or the first after a connection was lost.
+    Connecting,
+    /// Open.
+    Up(Arc<Channel>),
+    /// The last attempt did not succeed; others follow.
+    Down(Arc<str>),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no connection: {reason}")]
+pub(super) struct NotConnected {
+    pub(super) reason: Arc<str>,
+}
+
+impl Link {
+    /// Starts to connect.
+    pub(super) fn start(address: Address, hello: PeerHello, limits: Limits, tasks: &Tasks) -> Self {
+        let (sender, state) = watch::channel(State::Connecting);
+        let end = CancellationToken::new();
+        let ended = end.clone();
+        let keeper = Keeper {
+            address,
+            hello,
+            limits,
+            state: sender,
+            retry: Retry::new(limits),
+            reported: None,
+        };
+        tasks.spawn(async move {
+            ended.run_until_cancelled_owned(keeper.run()).await;
+        });
+        Self {
+            state,
+            _end: end.drop_guard(),
+        }
+    }
+
+    /// The open connection. It is waited for only while nothing is known of the peer, at most one attempt's time: a
+    /// peer that is known to be away is an error at once.
+    ///
+    /// # Errors
+    /// [`NotConnected`] says why.
+    pub(super) async fn channel(&self) -> Result<Arc<Channel>, NotConnected> {
+        let mut state = self.state.clone();
+        let known = state
+            .wait_for(|state| !matches!(state, State::Connecting))
+            .await;
+        match known.as_deref() {
+            Ok(State::Up(channel)) => Ok(Arc::clone(channel)),
+            Ok(State::Down(reason)) => Err(NotConnected {
+                reason: Arc::clone(reason),
+            }),
+            Ok(State::Connecting) | Err(_) => Err(NotConnected {
+                reason: "this node is stopping".into(),
+            }),
+        }
+    }
+}
+
+/// The background task of a link.
+struct Keeper {
+    address: Address,
+    hello: PeerHello,
+    limits: Limits,
+    state: watch::Sender<State>,
+    retry: Retry,
+    /// The last reason that was logged: a reason is logged when it changes, not at each attempt.
+    reported: Option<String>,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        loop {
+            let dialed = timeout(
+                self.limits.connect,
+                handshake::dial(&self.address, self.hello),
+            );
+            let down = match dialed.await.unwrap_or(Err(HandshakeError::TimedOut)) {
+                Ok(connection) => self.hold(connection).await,
+                Err(error) => Some(self.report(&error)),
+            };
+            match down {
+                Some(reason) => {
+                    self.state.send_replace(State::Down(reason.into()));
+                    sleep(self.retry.next().unwrap_or(self.limits.retry_max)).await;
+                }
+                None => {
+                    self.state.send_replace(State::Connecting);
+                }
+            }
+        }
+    }
+
+    /// Holds a connection until it is lost. After one that held for a while the next is tried at once; else this says
+    /// why there is a pause.
+    async fn hold(&mut self, connection: Connection) -> Option<String> {
+        let peer = self.hello.to.node;
+        if self.speaks() {
+            info!(%peer, "peer connected");
+        }
+        self.reported = None;
+        let opened = Instant::now();
+        let (channel, run) = Channel::open(connection, self.limits);
+        self.state.send_replace(State::Up(channel));
+        let ended = run.await;
+        if self.speaks() {
+            warn!(%peer, error = %ended, "peer connection lost");
+        }
+        if opened.elapsed() < self.limits.silence {
+            return Some(ended.to_string());
+        }
+        self.retry = Retry::new(self.limits);
+        None
+    }
+
+    /// Logs why there is no connection, where the reason is another than before.
+    fn report(&mut self, error: &HandshakeError) -> String {
+        let reason = error.to_string();
+        if self.reported.as_ref() == Some(&reason) || !self.speaks() {
+            return reason;
+        }
+        let peer = self.hello.to.node;
+        match error {
+            // Each start of a cluster passes through these.
+            HandshakeError::Refused(Refusal::NotFormed | Refusal::Starting) => {
+                debug!(%peer, error = reason, "peer not ready");
+            }
+            _ => warn!(%peer, error = reason, "peer unreachable"),
+        }
+        self.reported = Some(reason.clone());
+        reason
+    }
+
+    /// All connections to a peer come and go together: only the one that is always kept is logged.
+    fn speaks(&self) -> bool {
+        self.hello.purpose == Purpose::Calls
+    }
+}
+
+/// Pauses that double up to a limit, each shortened by chance so that nodes do not keep step.
+#[derive(Debug)]
+pub(super) struct Retry {
+    next: Duration,
+    max: Duration,
+}
+
+impl Retry {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            next: limits.retry_min,
+            max: limits.retry_max,
+        }
+    }
+}
+
+impl Iterator for Retry {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.max);
+        Some(pause.mul_f64(rand::rng().random_range(0.75..=1.0)))
+    }
+}

@@ -1,0 +1,407 @@
+//! Step 3 of the walk: the leader proposes one Raft entry, a quorum makes it durable, all apply it.
+//!
+//! [`Consensus`] is the handle that the layers above hold: who leads, what is committed, proofs of leadership.
+//! Below it are the frames between the nodes and the forming of a new cluster. Nothing here knows HTTP, and
+//! nothing here looks into a batch.
+
+mod formation;
+mod inbound;
+mod proposer;
+mod status;
+
+mod protocol;
+
+mod frame;
+mod handshake;
+mod probe;
+
+mod channel;
+mod link;
+mod peers;
+
+mod append;
+mod network;
+mod snapshot;
+
+mod calls;
+mod listener;
+mod service;
+
+#[cfg(test)]
+mod tests;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use openraft::async_runtime::{Instant as _, WatchReceiver};
+use openraft::errors::{LinearizableReadError, RaftError};
+use openraft::metrics::RaftServerMetrics;
+use openraft::raft::linearizable_read::LinearizerOption;
+use openraft::type_config::alias::WatchReceiverOf;
+use openraft::{Config, Raft, SnapshotPolicy};
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use formation::{FormationError, Plan, PlannedMember, form, initialize};
+pub(crate) use inbound::Inbound;
+pub(crate) use listener::Listener;
+pub(crate) use peers::{CallError, LocalNode, Peers};
+pub(crate) use proposer::Proposer;
+pub(crate) use protocol::{Call, ForwardReply, NodeStatus, ReadIndexReply, Reply};
+pub(crate) use service::Forwarded;
+pub(crate) use status::{ClusterView, MemberView};
+
+use self::inbound::LastAppend;
+use super::config::Timing;
+use super::store::{LogStore, StateMachine, TableReader};
+use super::types::{Leadership, LogId, Member, NodeId, TypeConfig};
+
+/// A snapshot is taken after this many entries, and as many are replayed at most after a restart.
+const SNAPSHOT_EVERY_ENTRIES: u64 = 10_000;
+/// Entries below a snapshot that are kept for followers which are a little behind.
+const LOG_KEPT_BELOW_SNAPSHOT: u64 = 1_000;
+/// A follower further behind than this gets a snapshot; above the interval, or healthy ones would get it too.
+const LAG_FOR_SNAPSHOT: u64 = 2 * SNAPSHOT_EVERY_ENTRIES;
+/// The most entries of one append.
+const APPEND_ENTRIES_MAX: u64 = 64;
+/// Sized for the snapshot of a million sequences on a slow link.
+const SNAPSHOT_INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Who leads, as far as this node knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Leader {
+    /// This node, by this leadership.
+    Here(Leadership),
+    /// Another node.
+    There(NodeId, Member),
+    /// Nobody known.
+    Unknown,
+}
+
+/// Why a read could not be proved to be fresh. A read changes nothing, so all of these are safe to repeat.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// No leader proved itself before the deadline.
+    #[error("no leader proved itself in time")]
+    NoLeader,
+    /// Raft ended; the process is about to.
+    #[error("raft has stopped")]
+    Stopped,
+}
+
+/// The handle to Raft and to the other nodes.
+#[derive(Clone)]
+pub(crate) struct Consensus {
+    raft: Raft<TypeConfig, StateMachine>,
+    peers: Peers,
+    tables: TableReader,
+    timing: Timing,
+    last_append: LastAppend,
+}
+
+impl std::fmt::Debug for Consensus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consensus")
+            .field("node", self.raft.node_id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Consensus {
+    /// Builds Raft over the store. It neither votes nor answers before [`Consensus::run`].
+    ///
+    /// # Errors
+    /// [`ConsensusError`] where the settings are refused or the store cannot be read.
+    pub(crate) async fn build(
+        (log, machine, tables): (LogStore, StateMachine, TableReader),
+        node: NodeId,
+        peers: Peers,
+        timing: Timing,
+    ) -> Result<Self, ConsensusError> {
+        let config = Arc::new(raft_config(timing)?);
+        let raft = Raft::build(node, config, peers.network(), log, machine).await?;
+        Ok(Self {
+            raft,
+            peers,
+            tables,
+            timing,
+            last_append: LastAppend::default(),
+        })
+    }
+
+    /// Lets Raft vote, lead and follow.
+    pub(crate) fn run(&self) {
+        self.raft.run();
+    }
+
+    /// Raft itself, for what serves peers.
+    pub(crate) fn raft(&self) -> &Raft<TypeConfig, StateMachine> {
+        &self.raft
+    }
+
+    /// This node.
+    pub(crate) fn node(&self) -> NodeId {
+        *self.raft.node_id()
+    }
+
+    /// Raft's time limits.
+    pub(crate) fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// The table as far as this node has applied it.
+    pub(crate) fn tables(&self) -> &TableReader {
+        &self.tables
+    }
+
+    /// Who leads, as far as this node knows.
+    pub(crate) fn leader(&self) -> Leader {
+        if let Ok(leader) = self.raft.as_leader() {
+            return Leader::Here(leader.to_committed_leader_id());
+        }
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let known = metrics.current_leader.filter(|id| *id != self.node());
+        match known.and_then(|id| Some((id, metrics.membership_config.get_node(&id)?.clone()))) {
+            Some((id, member)) => Leader::There(id, member),
+            None => Leader::Unknown,
+        }
+    }
+
+    /// What wakes a waiter when leadership or membership changes.
+    pub(crate) fn changes(&self) -> WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>> {
+        self.raft.server_metrics()
+    }
+
+    /// Waits for a change of leadership or membership, one heartbeat at most: what refused a moment ago may
+    /// serve now without any change that this node can see.
+    pub(crate) async fn settle(
+        &self,
+        changes: &mut WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
+    ) {
+        // Elapsed, changed and closed all mean the same to the caller: look again.
+        drop(tokio::time::timeout(self.timing.heartbeat(), changes.changed()).await);
+    }
+
+    /// Resolves when somebody else is known to lead than this one.
+    pub(crate) async fn superseded(&self, leader: &Leader) {
+        let mut changes = self.changes();
+        loop {
+            let now = self.leader();
+            if now != Leader::Unknown && now != *leader {
+                return;
+            }
+            self.settle(&mut changes).await;
+        }
+    }
+
+    /// Keeps a connection open to every other member, so that the first call after an election need not open one.
+    pub(crate) async fn keep_peers(self) {
+        let mut changes = self.changes();
+        loop {
+            let members = {
+                let metrics = changes.borrow_watched();
+                let nodes = metrics.membership_config.nodes();
+                nodes.map(|(id, member)| (*id, member.clone())).collect()
+            };
+            self.peers.keep(&members);
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Sends one call to a node.
+    ///
+    /// # Errors
+    /// [`CallError`], which says whether the call may have been served.
+    pub(crate) async fn call(
+        &self,
+        to: NodeId,
+        member: &Member,
+        call: Call,
+        deadline: Instant,
+    ) -> Result<Reply, CallError> {
+        self.peers.call(to, member, call, deadline).await
+    }
+
+    /// Waits until this node's table holds everything that was committed when the call began (ReadIndex, Raft
+    /// dissertation §6.4), by asking whoever leads.
+    ///
+    /// # Errors
+    /// [`ReadError`] where no leader proved itself before the deadline.
+    pub(crate) async fn linearize(&self, deadline: Instant) -> Result<(), ReadError> {
+        let mut changes = self.changes();
+        while Instant::now() < deadline {
+            let leader = self.leader();
+            let proof = pin!(self.proof_of(&leader, deadline));
+            let superseded = pin!(self.superseded(&leader));
+            // Elapsed: the deadline is what is looked at next. Superseded: the other one is asked.
+            if let Ok(Either::Left((ReadIndexReply::Leads { read }, _))) =
+                timeout_at(deadline, select(proof, superseded)).await
+            {
+                return self
+                    .await_applied(LogId::from(read).index(), deadline)
+                    .await;
+            }
+            self.settle(&mut changes).await;
+        }
+        Err(ReadError::NoLeader)
+    }
+
+    async fn proof_of(&self, leader: &Leader, deadline: Instant) -> ReadIndexReply {
+        match leader {
+            Leader::Here(_) => self.read_index(deadline).await,
+            Leader::There(id, member) => self.ask_read_index(*id, member, deadline).await,
+            Leader::Unknown => ReadIndexReply::Unproved,
+        }
+    }
+
+    /// Proves that this node leads, by a quorum's answers to heartbeats sent after now.
+    pub(crate) async fn read_index(&self, deadline: Instant) -> ReadIndexReply {
+        let wait = deadline
+            .saturating_duration_since(Instant::now())
+            .min(self.timing.election_max());
+        let option = LinearizerOption::new(Some(Duration::ZERO), true).with_wait_timeout(wait);
+        match self.raft.get_read_linearizer(option).await {
+            Ok(proof) => ReadIndexReply::Leads {
+                read: (*proof.read_log_id().log_id()).into(),
+            },
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                ReadIndexReply::NotLeader {
+                    leader: forward.leader_id,
+                }
+            }
+            Err(
+                RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))
+                | RaftError::Fatal(_),
+            ) => ReadIndexReply::Unproved,
+        }
+    }
+
+    async fn ask_read_index(
+        &self,
+        id: NodeId,
+        member: &Member,
+        deadline: Instant,
+    ) -> ReadIndexReply {
+        let call = Call::ReadIndex {
+            left_ms: left_ms(deadline),
+        };
+        match self.call(id, member, call, deadline).await {
+            Ok(Reply::ReadIndex(reply)) => reply,
+            Ok(_) | Err(_) => ReadIndexReply::Unproved,
+        }
+    }
+
+    async fn await_applied(&self, index: u64, deadline: Instant) -> Result<(), ReadError> {
+        let raft = self.raft.wait(None);
+        let applied = raft.applied_index_at_least(Some(index), "read");
+        match timeout_at(deadline, applied).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_stopped)) => Err(ReadError::Stopped),
+            Err(_elapsed) => Err(ReadError::NoLeader),
+        }
+    }
+
+    /// Waits until a quorum has committed, and this node applied, all that its log held when it started, or what a
+    /// later leadership has put in its place (openraft#1511): before that its table may be older than what it once
+    /// answered (I6).
+    pub(crate) async fn recovered(&self, started_with: Option<LogId>) -> Result<(), ReadError> {
+        let raft = self.raft.wait(None);
+        let waited = raft.metrics(
+            |metrics| {
+                // Whole log ids: of a tail that was truncated, a shorter log of a later leadership covers everything.
+                let committed = metrics.cluster_committed;
+                committed.is_some()
+                    && started_with <= committed
+                    && started_with <= metrics.last_applied
+            },
+            "recovered",
+        );
+        waited
+            .await
+            .map(drop)
+            .map_err(|_stopped| ReadError::Stopped)
+    }
+
+    /// Whether a request sent now would find a leader: this node leads and a quorum answered it just now, or it
+    /// accepted an append within one election time-out.
+    pub(crate) fn in_touch(&self) -> bool {
+        let limit = self.timing.election_max();
+        match self.raft.as_leader() {
+            // Nobody has to answer the only voter.
+            Ok(_) if self.raft.voter_ids().eq([self.node()]) => true,
+            Ok(leader) => leader
+                .last_quorum_acked()
+                .is_some_and(|acked| acked.elapsed() < limit),
+            Err(_) => self.last_append.within(limit),
+        }
+    }
+
+    /// Resolves when Raft has ended, with the reason: the process must end too (I10, openraft#2116).
+    pub(crate) async fn ended(&self) -> String {
+        let mut metrics = self.raft.metrics();
+        loop {
+            if let Err(fatal) = &metrics.borrow_watched().running_state {
+                return fatal.to_string();
+            }
+            if metrics.changed().await.is_err() {
+                return "raft's core is gone".to_owned();
+            }
+        }
+    }
+
+    /// Ends Raft: nothing is proposed, voted or applied afterwards.
+    pub(crate) async fn shutdown(&self) {
+        // The only error is a panic of the core task, which has ended the process by its hook.
+        drop(self.raft.shutdown().await);
+    }
+}
+
+/// The milliseconds left until the deadline, as calls carry them.
+pub(crate) fn left_ms(deadline: Instant) -> u32 {
+    let left = deadline
+        .saturating_duration_since(Instant::now())
+        .as_millis();
+    u32::try_from(left).unwrap_or(u32::MAX)
+}
+
+fn raft_config(timing: Timing) -> Result<Config, ConsensusError> {
+    let config = Config {
+        cluster_name: "highwater".to_owned(),
+        heartbeat_interval: millis(timing.heartbeat()),
+        election_timeout_min: millis(timing.election_min()),
+        election_timeout_max: millis(timing.election_max()),
+        quorum_loss_probe_interval: Some(millis(timing.quorum_check())),
+        enable_pre_vote: Some(true),
+        // A leader that restarts stands for election again: it may have been replaced meanwhile (openraft#1511).
+        enable_leader_restore: Some(false),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_EVERY_ENTRIES),
+        max_in_snapshot_log_to_keep: LOG_KEPT_BELOW_SNAPSHOT,
+        replication_lag_threshold: LAG_FOR_SNAPSHOT,
+        install_snapshot_timeout: millis(SNAPSHOT_INSTALL_TIMEOUT),
+        max_payload_entries: APPEND_ENTRIES_MAX,
+        max_append_entries: Some(APPEND_ENTRIES_MAX),
+        // The default of up to 1 s would keep a restarted follower out for longer than an election.
+        backoff: "20ms 40ms ..200ms".to_owned(),
+        ..Config::default()
+    };
+    Ok(config.validate()?)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Why Raft could not be built.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConsensusError {
+    /// A time limit is out of openraft's bounds.
+    #[error("raft refuses its settings: choose another heartbeat")]
+    Config(#[from] openraft::ConfigError),
+    /// The store cannot be read.
+    #[error("raft cannot read the store")]
+    Store(#[from] openraft::errors::Fatal<TypeConfig>),
+}

@@ -1,0 +1,179 @@
+//! The warm connections to all peers, and calls on them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::frame::Limits;
+use super::handshake::{Party, PeerHello, Purpose};
+use super::link::Link;
+use super::network::Network;
+use super::protocol::{Call, Reply};
+use crate::server::config::Timing;
+use crate::server::tasks::Tasks;
+use crate::server::types::{ClusterId, Incarnation, Member, NodeId};
+
+/// Who this node is to its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LocalNode {
+    /// Its cluster.
+    pub(crate) cluster: ClusterId,
+    /// Its id.
+    pub(crate) node: NodeId,
+    /// Its data directory.
+    pub(crate) incarnation: Incarnation,
+}
+
+/// Why a call has no reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The call certainly never reached the peer: it may be sent again, anywhere.
+    #[error("node {to} was not called: {reason}")]
+    NotSent {
+        /// Who should have been called.
+        to: NodeId,
+        /// In words.
+        reason: String,
+    },
+    /// The call was sent. Whether the peer carried it out is unknown.
+    #[error("node {to} was called and did not reply: {reason}")]
+    Lost {
+        /// Who was called.
+        to: NodeId,
+        /// In words.
+        reason: String,
+    },
+}
+
+/// The pool of connections for calls: one to each peer, kept open in the background. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Peers {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    local: LocalNode,
+    limits: Limits,
+    tasks: Tasks,
+    links: Mutex<BTreeMap<NodeId, (Member, Arc<Link>)>>,
+}
+
+impl Peers {
+    /// An empty pool; a peer's connection is opened when it is first named.
+    pub(crate) fn new(local: LocalNode, timing: Timing, tasks: Tasks) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                local,
+                limits: timing.into(),
+                tasks,
+                links: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Keeps connections to these members open from now on, and to no others.
+    pub(crate) fn keep(&self, members: &BTreeMap<NodeId, Member>) {
+        let mut links = self.links();
+        links.retain(|id, _| members.contains_key(id));
+        drop(links);
+        for (id, member) in members {
+            if *id != self.shared.local.node {
+                self.link(*id, member);
+            }
+        }
+    }
+
+    /// Calls a peer, and waits for its reply until the deadline.
+    ///
+    /// # Errors
+    /// [`CallError`] says whether the peer can have carried it out.
+    pub(crate) async fn call(
+        &self,
+        to: NodeId,
+        member: &Member,
+        call: Call,
+        deadline: Instant,
+    ) -> Result<Reply, CallError> {
+        let not_sent = |reason: String| CallError::NotSent { to, reason };
+        let lost = |reason: String| CallError::Lost { to, reason };
+        let link = self.link(to, member);
+        let sent = timeout_at(deadline, async {
+            let channel = link
+                .channel()
+                .await
+                .map_err(|error| not_sent(error.to_string()))?;
+            channel
+                .send(&call)
+                .await
+                .map_err(|error| not_sent(error.to_string()))
+        });
+        let answer = sent
+            .await
+            .map_err(|_elapsed| not_sent("the deadline passed".to_owned()))??;
+        timeout_at(deadline, answer.receive::<Reply>())
+            .await
+            .map_err(|_elapsed| lost("the deadline passed".to_owned()))?
+            .map_err(|error| lost(error.to_string()))
+    }
+
+    /// Raft's network over these peers.
+    pub(crate) fn network(&self) -> Network {
+        Network::new(self.clone())
+    }
+
+    /// The connection for calls to this peer, which is opened where there is none.
+    pub(super) fn link(&self, to: NodeId, member: &Member) -> Arc<Link> {
+        let mut links = self.links();
+        match links.get(&to) {
+            Some((known, link)) if known == member => Arc::clone(link),
+            _ => {
+                let link = Arc::new(self.connect(to, member, Purpose::Calls));
+                links.insert(to, (member.clone(), Arc::clone(&link)));
+                link
+            }
+        }
+    }
+
+    /// A connection of one's own to this peer.
+    pub(super) fn connect(&self, to: NodeId, member: &Member, purpose: Purpose) -> Link {
+        let hello = self.hello(to, member, purpose);
+        Link::start(
+            member.peer.clone(),
+            hello,
+            self.limits(),
+            &self.shared.tasks,
+        )
+    }
+
+    /// What this node says first to that peer.
+    pub(super) fn hello(&self, to: NodeId, member: &Member, purpose: Purpose) -> PeerHello {
+        let local = self.shared.local;
+        PeerHello {
+            purpose,
+            cluster: local.cluster,
+            from: Party {
+                node: local.node,
+                incarnation: local.incarnation,
+            },
+            to: Party {
+                node: to,
+                incarnation: member.incarnation,
+            },
+        }
+    }
+
+    /// The time limits of all connections.
+    pub(super) fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    fn links(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, (Member, Arc<Link>)>> {
+        // Nothing that is done under it can leave the map half changed.
+        self.shared
+            .links
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,237 @@
+//! Merges what waits for the leader into entries: one entry carries many batches, its own node's among them.
+//!
+//! No timer collects a group. Whatever arrived while the last entry was in flight becomes the next one, so a
+//! lone request waits for nobody and a crowd shares one round of syncs.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use openraft::errors::ClientWriteError;
+use openraft::impls::ProgressResponder;
+use openraft::raft::ClientWriteResponse;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Consensus, ForwardReply, Forwarded, Leader};
+use crate::sequence::{Applied, Batch};
+use crate::server::codec;
+use crate::server::types::{
+    BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Leadership, LogId, PROPOSAL_BYTES_MAX, Proposal,
+    TypeConfig,
+};
+
+/// Batches that wait for a proposal: one in flight from each of a few origins, and room for bursts.
+const QUEUE_MAX: usize = 256;
+/// What each batch costs in a proposal besides its bytes: its length.
+const BATCH_FRAME_BYTES: usize = 8;
+
+/// The one task of a node that proposes.
+#[derive(Debug)]
+pub(crate) struct Proposer {
+    consensus: Consensus,
+    queue: mpsc::Receiver<Forwarded>,
+    /// A batch that did not fit into the last entry.
+    held: Option<Forwarded>,
+    /// This node's latest leadership, and when it proposed last: what state time is counted from.
+    proposed: Option<(Leadership, Instant)>,
+}
+
+impl Proposer {
+    /// A queue for batches, and its receiving end for [`Proposer::new`].
+    pub(crate) fn queue() -> (mpsc::Sender<Forwarded>, mpsc::Receiver<Forwarded>) {
+        mpsc::channel(QUEUE_MAX)
+    }
+
+    /// A proposer for what arrives in the queue.
+    pub(crate) fn new(consensus: Consensus, queue: mpsc::Receiver<Forwarded>) -> Self {
+        Self {
+            consensus,
+            queue,
+            held: None,
+            proposed: None,
+        }
+    }
+
+    /// Proposes until every sender of the queue is gone. One entry is in flight at a time: on the machines measured,
+    /// more of them were no faster, because what waits for the first one shares the second.
+    pub(crate) async fn run(mut self) {
+        while let Some(first) = self.next().await {
+            let group = self.collect(first);
+            if let Some(staged) = self.stage(group) {
+                staged.serve(&self.consensus).await;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<Forwarded> {
+        match self.held.take() {
+            Some(held) => Some(held),
+            None => self.queue.recv().await,
+        }
+    }
+
+    /// What fits into one entry, of what has arrived by now. Refuses what is too late or not a batch.
+    fn collect(&mut self, first: Forwarded) -> Vec<Forwarded> {
+        let mut group = Vec::new();
+        let mut room = PROPOSAL_BYTES_MAX;
+        let mut next = Some(first);
+        while let Some(forwarded) = next {
+            let size = forwarded.batch.len() + BATCH_FRAME_BYTES;
+            if room < size && !group.is_empty() {
+                self.held = Some(forwarded);
+                break;
+            }
+            if let Some(forwarded) = admit(forwarded) {
+                room = room.saturating_sub(size);
+                group.push(forwarded);
+            }
+            next = self.queue.try_recv().ok();
+        }
+        group
+    }
+
+    /// The group as a proposal under the present leadership. Where this node does not lead, it is told so.
+    fn stage(&mut self, group: Vec<Forwarded>) -> Option<Staged> {
+        let deadline = group.iter().map(|forwarded| forwarded.deadline).max()?;
+        let Leader::Here(leadership) = self.consensus.leader() else {
+            answer_all(group, &not_leader(&self.consensus));
+            return None;
+        };
+        Some(Staged {
+            elapsed_ms: self.elapsed_ms(leadership),
+            leadership,
+            deadline,
+            group,
+        })
+    }
+
+    /// Milliseconds since this leadership's previous proposal, 0 for its first.
+    fn elapsed_ms(&mut self, leadership: Leadership) -> u32 {
+        let now = Instant::now();
+        let elapsed = match self.proposed {
+            Some((previous, at)) if previous == leadership => now.saturating_duration_since(at),
+            _ => Duration::ZERO,
+        };
+        self.proposed = Some((leadership, now));
+        u32::try_from(elapsed.as_millis()).unwrap_or(u32::MAX)
+    }
+}
+
+/// What is about to become an entry.
+struct Staged {
+    leadership: Leadership,
+    elapsed_ms: u32,
+    /// The entry is not proposed after this.
+    deadline: Instant,
+    group: Vec<Forwarded>,
+}
+
+impl Staged {
+    /// Has the entry committed and gives everyone their outcomes, or the reason why there are none.
+    async fn serve(self, consensus: &Consensus) {
+        let committed = self.commit(consensus).await;
+        match committed {
+            Ok((log_id, applied)) if applied.batches.len() == self.group.len() => {
+                let log_id = log_id.into();
+                for (forwarded, outcomes) in self.group.into_iter().zip(applied.batches) {
+                    answer(forwarded, ForwardReply::Applied { log_id, outcomes });
+                }
+            }
+            Ok((log_id, _)) => {
+                let index = log_id.index();
+                tracing::error!(index, "an entry was applied without its outcomes");
+                answer_all(self.group, &ForwardReply::Unknown);
+            }
+            Err(refusal) => answer_all(self.group, &refusal),
+        }
+    }
+
+    async fn commit(&self, consensus: &Consensus) -> Result<(LogId, Applied), ForwardReply> {
+        match self.write(consensus).await? {
+            Ok(response) => Ok((response.log_id, response.data)),
+            // Nothing was appended: another node leads, or the quorum was slow for an election time-out. In that case
+            // the same leadership may serve a moment later, so the batches' origins send them again.
+            Err(ClientWriteError::ForwardToLeader(_)) => Err(not_leader(consensus)),
+            Err(
+                ClientWriteError::LogEntryDiscarded(_)
+                | ClientWriteError::ChangeMembershipError(_)
+                | ClientWriteError::PreconditionFailed(_),
+            ) => Err(ForwardReply::Unknown),
+        }
+    }
+
+    /// One write. The outer error is an outcome that nobody knows: the entry may still commit.
+    async fn write(&self, consensus: &Consensus) -> Result<Written, ForwardReply> {
+        let batches = self.group.iter().map(|forwarded| forwarded.batch.clone());
+        let proposal = Proposal {
+            elapsed_ms: self.elapsed_ms,
+            batches: batches.collect(),
+        };
+        let (responder, answer) = ProgressResponder::complete_only();
+        let write = consensus.raft().write(proposal);
+        let sent = write
+            .with_leader(self.leadership)
+            .responder(responder)
+            .await;
+        if sent.is_err() {
+            return Err(ForwardReply::Unknown);
+        }
+        // An isolated leader's write hangs until it heals, so the wait has its own end: a heartbeat after the deadline,
+        // when nobody waits for an outcome any more and a refusal has come, or the end of the leadership, after which
+        // somebody else decides about the entry.
+        let end = self.deadline + consensus.timing().heartbeat();
+        let deposed = pin!(deposed(consensus, self.leadership));
+        match timeout_at(end, select(answer, deposed)).await {
+            Ok(Either::Left((Ok(written), _))) => Ok(written),
+            Ok(Either::Left((Err(_), _)) | Either::Right(_)) | Err(_) => Err(ForwardReply::Unknown),
+        }
+    }
+}
+
+type Written = Result<ClientWriteResponse<TypeConfig>, ClientWriteError<TypeConfig>>;
+
+/// Resolves a heartbeat after this node no longer leads by this leadership: long enough for a refusal that is on its
+/// way.
+async fn deposed(consensus: &Consensus, leadership: Leadership) {
+    let mut changes = consensus.changes();
+    while consensus.leader() == Leader::Here(leadership) {
+        consensus.settle(&mut changes).await;
+    }
+    tokio::time::sleep(consensus.timing().heartbeat()).await;
+}
+
+fn not_leader(consensus: &Consensus) -> ForwardReply {
+    let leader = match consensus.leader() {
+        Leader::There(id, _) => Some(id),
+        Leader::Here(_) | Leader::Unknown => None,
+    };
+    ForwardReply::NotLeader { leader }
+}
+
+/// The batch again where it may be proposed; otherwise its sender is told why not.
+fn admit(forwarded: Forwarded) -> Option<Forwarded> {
+    if forwarded.deadline <= Instant::now() {
+        answer(forwarded, ForwardReply::Expired);
+        return None;
+    }
+    // What does not decode would stop every node that applies it, so it is stopped here.
+    let decoded = codec::decode::<Batch, BATCH_BYTES_MAX>(&forwarded.batch);
+    if decoded.is_ok_and(|batch| batch.commands.len() <= BATCH_COMMANDS_MAX) {
+        return Some(forwarded);
+    }
+    tracing::error!("a forwarded batch does not decode: the sender runs another version");
+    answer(forwarded, ForwardReply::Overloaded);
+    None
+}
+
+fn answer(forwarded: Forwarded, reply: ForwardReply) {
+    // A sender that is gone has given its requests their answer: unknown, at its own deadline.
+    drop(forwarded.reply.send(reply));
+}
+
+fn answer_all(group: Vec<Forwarded>, reply: &ForwardReply) {
+    for forwarded in group {
+        answer(forwarded, reply.clone());
+    }
+}

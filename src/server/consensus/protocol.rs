@@ -1,0 +1,265 @@
+//! What peers say to each other after the handshake.
+//!
+//! The layouts are ours: openraft's change between its versions, and the codec is positional. A change of order
+//! or type here is a new protocol version. Appends have their own file; they are a stream, not calls.
+
+use bytes::Bytes;
+use openraft::raft::{
+    TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use serde::{Deserialize, Serialize};
+
+use super::status::ClusterView;
+use crate::sequence::Outcome;
+use crate::server::formats::{LogIdFormat, VoteFormat};
+use crate::server::types::{NodeId, TypeConfig};
+
+/// The version of everything on the peer port. Nodes of different versions refuse each other.
+pub(crate) const PROTOCOL_VERSION: u16 = 1;
+
+/// A question to a peer that has one answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Call {
+    /// Raft's RequestVote.
+    Vote(VoteCall),
+    /// Would you vote for me? Changes nothing at the peer.
+    PreVote(VoteCall),
+    /// The leader hands its leadership over.
+    TransferLeader(TransferLeaderCall),
+    /// A batch for the leader, frozen byte for byte by its origin.
+    Forward {
+        /// One encoded batch.
+        batch: Bytes,
+        /// Milliseconds that its requests still wait: what is past them is dropped before it is proposed.
+        left_ms: u32,
+    },
+    /// Asks the leader to prove its leadership and say how far a read must wait.
+    ReadIndex {
+        /// Milliseconds that the reader still waits.
+        left_ms: u32,
+    },
+    /// How far are you?
+    Status,
+    /// How far is everyone? For the leader, which alone knows.
+    Cluster {
+        /// Milliseconds that the asker still waits.
+        left_ms: u32,
+    },
+}
+
+/// The answer to a [`Call`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// To [`Call::Vote`].
+    Vote(VoteReply),
+    /// To [`Call::PreVote`].
+    PreVote(VoteReply),
+    /// To [`Call::TransferLeader`].
+    TransferLeader(TransferLeaderReply),
+    /// To [`Call::Forward`].
+    Forward(ForwardReply),
+    /// To [`Call::ReadIndex`].
+    ReadIndex(ReadIndexReply),
+    /// To [`Call::Status`].
+    Status(NodeStatus),
+    /// To [`Call::Cluster`].
+    Cluster(ClusterView),
+    /// To any call that the node could not carry out: its outcome is unknown.
+    Failed {
+        /// For the caller's log.
+        reason: String,
+    },
+}
+
+/// What became of a forwarded batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ForwardReply {
+    /// Applied, each command by itself.
+    Applied {
+        /// The entry that holds the batch.
+        log_id: LogIdFormat,
+        /// One for each of the batch's commands.
+        outcomes: Vec<Outcome>,
+    },
+    /// Not proposed: this node does not lead, and never forwards again.
+    NotLeader {
+        /// Who does, as far as it knows.
+        leader: Option<NodeId>,
+    },
+    /// Not proposed: the queue is full.
+    Overloaded,
+    /// Not proposed: the deadline passed before.
+    Expired,
+    /// Proposed, and not known whether it will be applied.
+    Unknown,
+}
+
+/// What a proof of leadership came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ReadIndexReply {
+    /// It leads: a node that has applied this entry has all that was acknowledged before the question.
+    Leads {
+        /// The entry to wait for.
+        read: LogIdFormat,
+    },
+    /// It does not lead.
+    NotLeader {
+        /// Who does, as far as it knows.
+        leader: Option<NodeId>,
+    },
+    /// No quorum confirmed it in time.
+    Unproved,
+}
+
+/// How far a node is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeStatus {
+    /// The version of its program.
+    pub(crate) version: String,
+    /// The last entry its table holds.
+    pub(crate) applied: Option<LogIdFormat>,
+    /// The index of the last entry in its log.
+    pub(crate) last_log_index: Option<u64>,
+}
+
+/// Raft's RequestVote, also as a pre-vote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VoteCall {
+    vote: VoteFormat,
+    last_log_id: Option<LogIdFormat>,
+    leadership_transfer: bool,
+}
+
+impl From<VoteRequest<TypeConfig>> for VoteCall {
+    fn from(request: VoteRequest<TypeConfig>) -> Self {
+        Self {
+            vote: request.vote.into(),
+            last_log_id: request.last_log_id.map(Into::into),
+            leadership_transfer: request.leadership_transfer,
+        }
+    }
+}
+
+impl From<VoteCall> for VoteRequest<TypeConfig> {
+    fn from(call: VoteCall) -> Self {
+        // Not by `new`, which sets `leadership_transfer` to false: the voters would wait for the old leader's lease.
+        Self {
+            vote: call.vote.into(),
+            last_log_id: call.last_log_id.map(Into::into),
+            leadership_transfer: call.leadership_transfer,
+        }
+    }
+}
+
+/// Raft's answer to RequestVote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VoteReply {
+    vote: VoteFormat,
+    last_log_id: Option<LogIdFormat>,
+    granted: bool,
+}
+
+impl From<VoteResponse<TypeConfig>> for VoteReply {
+    fn from(response: VoteResponse<TypeConfig>) -> Self {
+        Self {
+            vote: response.vote.into(),
+            last_log_id: response.last_log_id.map(Into::into),
+            granted: response.vote_granted,
+        }
+    }
+}
+
+impl From<VoteReply> for VoteResponse<TypeConfig> {
+    fn from(reply: VoteReply) -> Self {
+        Self {
+            vote: reply.vote.into(),
+            last_log_id: reply.last_log_id.map(Into::into),
+            vote_granted: reply.granted,
+        }
+    }
+}
+
+/// The leader hands its leadership over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TransferLeaderCall {
+    from_leader: VoteFormat,
+    to: NodeId,
+    last_log_id: Option<LogIdFormat>,
+}
+
+impl From<TransferLeaderRequest<TypeConfig>> for TransferLeaderCall {
+    fn from(request: TransferLeaderRequest<TypeConfig>) -> Self {
+        Self {
+            from_leader: (*request.from_leader()).into(),
+            to: *request.to_node_id(),
+            last_log_id: request.last_log_id().copied().map(Into::into),
+        }
+    }
+}
+
+impl From<TransferLeaderCall> for TransferLeaderRequest<TypeConfig> {
+    fn from(call: TransferLeaderCall) -> Self {
+        Self::new(
+            call.from_leader.into(),
+            call.to,
+            call.last_log_id.map(Into::into),
+        )
+    }
+}
+
+/// Whether the node that shall lead next accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum TransferLeaderReply {
+    /// It stands for election, or waits for the one who does.
+    Accepted,
+    /// It has seen another vote since.
+    VoteChanged {
+        /// The one the leader sent.
+        expected: VoteFormat,
+        /// The one it has.
+        actual: VoteFormat,
+    },
+    /// Its log does not reach the leader's end.
+    LogNotFlushed {
+        /// The leader's last entry.
+        expected: Option<LogIdFormat>,
+        /// Its own.
+        actual: Option<LogIdFormat>,
+    },
+}
+
+impl From<TransferLeaderResponse<TypeConfig>> for TransferLeaderReply {
+    fn from(response: TransferLeaderResponse<TypeConfig>) -> Self {
+        match response {
+            Ok(()) => Self::Accepted,
+            Err(TransferLeaderError::VoteChanged { expected, actual }) => Self::VoteChanged {
+                expected: expected.into(),
+                actual: actual.into(),
+            },
+            Err(TransferLeaderError::LogNotFlushed { expected, actual }) => Self::LogNotFlushed {
+                expected: expected.map(Into::into),
+                actual: actual.map(Into::into),
+            },
+        }
+    }
+}
+
+impl From<TransferLeaderReply> for TransferLeaderResponse<TypeConfig> {
+    fn from(reply: TransferLeaderReply) -> Self {
+        match reply {
+            TransferLeaderReply::Accepted => Ok(()),
+            TransferLeaderReply::VoteChanged { expected, actual } => {
+                Err(TransferLeaderError::VoteChanged {
+                    expected: expected.into(),
+                    actual: actual.into(),
+                })
+            }
+            TransferLeaderReply::LogNotFlushed { expected, actual } => {
+                Err(TransferLeaderError::LogNotFlushed {
+                    expected: expected.map(Into::into),
+                    actual: actual.map(Into::into),
+                })
+            }
+        }
+    }
+}

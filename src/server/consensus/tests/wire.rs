@@ -1,0 +1,433 @@
+//! Every message of peer protocol 1, byte for byte: a change here is a new protocol version, not a new expectation.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use openraft::entry::RaftEntry;
+use openraft::raft::TransferLeaderError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::*;
+use crate::sequence::{
+    Batch, BatchHash, Command, Outcome, Position, RangeCount, Refusal as TableRefusal, SessionId,
+    Settings, Table,
+};
+use crate::server::codec;
+use crate::server::consensus::append::{Append, Appended};
+use crate::server::consensus::handshake::{Answer, Hello, Party, PeerHello, Purpose, Refusal};
+use crate::server::consensus::probe::{Probe, ProbeReply};
+use crate::server::consensus::protocol::{Call, ForwardReply, PROTOCOL_VERSION, Reply};
+use crate::server::consensus::snapshot::{SnapshotHeader, SnapshotReply};
+use crate::server::consensus::{ClusterView, MemberView};
+use crate::server::types::{Entry, Membership, Payload, Proposal, StoredMembership};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Its bytes are these, and they are it. Blanks are for the reader.
+#[track_caller]
+fn keeps<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T, bytes: &str) {
+    let encoded = codec::encode(message);
+
+    assert_eq!(hex(&encoded), bytes.replace([' ', '\n'], ""), "{message:?}");
+    assert_eq!(codec::decode::<T, 4096>(&encoded).unwrap(), *message);
+}
+
+fn two_members() -> Membership {
+    let members = [1, 2].map(|n| {
+        let address = SocketAddr::from(([10, 0, 0, 1], 72));
+        (id(n), member(n, address))
+    });
+    let members = BTreeMap::from(members);
+    let voters = vec![BTreeSet::from([id(1), id(2)])];
+    Membership::new(voters, members).unwrap()
+}
+
+#[test]
+fn the_protocol_version_is_1() {
+    assert_eq!(PROTOCOL_VERSION, 1);
+}
+
+#[test]
+fn handshakes_keep_their_bytes() {
+    let party = |node| Party {
+        node: id(node),
+        incarnation: incarnation(node),
+    };
+    let hello = |purpose| {
+        Hello::Peer(PeerHello {
+            purpose,
+            cluster: cluster_id(),
+            from: party(1),
+            to: party(2),
+        })
+    };
+    keeps(
+        &hello(Purpose::Calls),
+        "\
+        00000000 00000000c1000000 0000000000000000 0000000001000000 00000000a1000000 \
+        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000",
+    );
+    keeps(
+        &hello(Purpose::Append),
+        "\
+        00000000 01000000c1000000 0000000000000000 0000000001000000 00000000a1000000 \
+        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000",
+    );
+    keeps(
+        &hello(Purpose::Snapshot),
+        "\
+        00000000 02000000c1000000 0000000000000000 0000000001000000 00000000a1000000 \
+        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000",
+    );
+    let probe = Probe {
+        from: id(1),
+        to: id(2),
+        incarnation: incarnation(1),
+        file: [7; 32],
+    };
+    keeps(
+        &Hello::Probe(probe),
+        "\
+        01000000 0100000000000000 0200000000000000 a100000000000000 0000000000000000 \
+        0707070707070707 0707070707070707 0707070707070707 0707070707070707",
+    );
+    keeps(&Answer::Welcome, "00000000");
+    let record = FormationRecord {
+        cluster: cluster_id(),
+        node: id(2),
+        members: BTreeMap::from([(id(1), member(1, SocketAddr::from(([10, 0, 0, 1], 72))))]),
+    };
+    let reply = ProbeReply {
+        node: id(2),
+        incarnation: incarnation(2),
+        file: [7; 32],
+        record: Some(record),
+    };
+    keeps(
+        &Answer::Probed(reply),
+        "\
+        02000000 0200000000000000 a200000000000000 0000000000000000 0707070707070707 \
+        0707070707070707 0707070707070707 0707070707070707 01c1000000000000 0000000000000000 \
+        0002000000000000 0001000000000000 0001000000000000 000b000000000000 0031302e302e302e \
+        313a37320b000000 0000000031302e30 2e302e313a3732a1 0000000000000000 00000000000000",
+    );
+}
+
+#[test]
+fn refusals_keep_their_bytes() {
+    let refused = |refusal, bytes| keeps(&Answer::Refused(refusal), bytes);
+    refused(
+        Refusal::OtherVersion {
+            theirs: 1,
+            yours: 2,
+        },
+        "01000000 0000000001000200",
+    );
+    refused(Refusal::NotFormed, "01000000 01000000");
+    refused(Refusal::Starting, "01000000 02000000");
+    refused(
+        Refusal::OtherCluster {
+            theirs: fixed(0xc1),
+            yours: fixed(0xc2),
+        },
+        "01000000 03000000c1000000 0000000000000000 00000000c2000000 0000000000000000 00000000",
+    );
+    refused(
+        Refusal::OtherNode {
+            theirs: id(1),
+            asked: id(2),
+        },
+        "01000000 0400000001000000 0000000002000000 00000000",
+    );
+    refused(
+        Refusal::SameNode { node: id(1) },
+        "01000000 0500000001000000 00000000",
+    );
+    refused(
+        Refusal::OtherIncarnation {
+            node: id(1),
+            known: fixed(0xa1),
+            given: fixed(0xb1),
+        },
+        "\
+        01000000 0600000001000000 00000000a1000000 0000000000000000 00000000b1000000 \
+        0000000000000000 00000000",
+    );
+}
+
+#[test]
+fn calls_keep_their_bytes() {
+    let request = VoteRequest {
+        vote: vote(4, 1),
+        last_log_id: Some(log_id(3, 2, 8)),
+        leadership_transfer: true,
+    };
+    keeps(
+        &Call::Vote(request.clone().into()),
+        "\
+        00000000 0400000000000000 0100000000000000 0001030000000000 0000020000000000 \
+        0000080000000000 000001",
+    );
+    keeps(
+        &Call::PreVote(request.into()),
+        "\
+        01000000 0400000000000000 0100000000000000 0001030000000000 0000020000000000 \
+        0000080000000000 000001",
+    );
+    let transfer = TransferLeaderRequest::new(vote(4, 1), id(2), None);
+    keeps(
+        &Call::TransferLeader(transfer.into()),
+        "02000000 0400000000000000 0100000000000000 0002000000000000 0000",
+    );
+    let batch = Bytes::from_static(b"abc");
+    keeps(
+        &Call::Forward {
+            batch,
+            left_ms: 500,
+        },
+        "03000000 0300000000000000 616263f4010000",
+    );
+    keeps(&Call::ReadIndex { left_ms: 500 }, "04000000 f4010000");
+    keeps(&Call::Status, "05000000");
+}
+
+#[test]
+fn replies_keep_their_bytes() {
+    let response = VoteResponse::new(vote(4, 1), None, true);
+    keeps(
+        &Reply::Vote(response.clone().into()),
+        "00000000 0400000000000000 0100000000000000 000001",
+    );
+    keeps(
+        &Reply::PreVote(response.into()),
+        "01000000 0400000000000000 0100000000000000 000001",
+    );
+    let transfer = |response: TransferLeaderResponse<TypeConfig>, bytes| {
+        keeps(&Reply::TransferLeader(response.into()), bytes);
+    };
+    transfer(Ok(()), "02000000 00000000");
+    transfer(
+        Err(TransferLeaderError::VoteChanged {
+            expected: vote(1, 1),
+            actual: vote(2, 3),
+        }),
+        "\
+        02000000 0100000001000000 0000000001000000 0000000000020000 0000000000030000 \
+        000000000000",
+    );
+    transfer(
+        Err(TransferLeaderError::LogNotFlushed {
+            expected: Some(log_id(1, 1, 8)),
+            actual: None,
+        }),
+        "02000000 0200000001010000 0000000000010000 0000000000080000 000000000000",
+    );
+    let read = LogIdFormat::from(log_id(1, 2, 3));
+    keeps(
+        &Reply::ReadIndex(ReadIndexReply::Leads { read }),
+        "04000000 0000000001000000 0000000002000000 0000000003000000 00000000",
+    );
+    keeps(
+        &Reply::ReadIndex(ReadIndexReply::NotLeader { leader: None }),
+        "04000000 0100000000",
+    );
+    keeps(
+        &Reply::ReadIndex(ReadIndexReply::Unproved),
+        "04000000 02000000",
+    );
+    let status = NodeStatus {
+        version: "1.2.3".to_owned(),
+        applied: Some(read),
+        last_log_index: None,
+    };
+    keeps(
+        &Reply::Status(status),
+        "\
+        05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
+        00000000000000",
+    );
+    let reason = "no".to_owned();
+    keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
+}
+
+#[test]
+fn surveys_keep_their_bytes() {
+    keeps(&Call::Cluster { left_ms: 5 }, "06000000 05000000");
+    let member = MemberView {
+        member: Member::default(),
+        votes: true,
+        reachable: Some(true),
+        matched: Some(3),
+        leader_last: Some(4),
+        status: None,
+    };
+    let view = ClusterView {
+        leader: Some(id(1)),
+        term: 2,
+        members: BTreeMap::from([(id(1), member)]),
+    };
+    keeps(
+        &Reply::Cluster(view),
+        "\
+        06000000 0101000000000000 0002000000000000 0001000000000000 0001000000000000 \
+        0009000000000000 00302e302e302e30 3a30090000000000 0000302e302e302e 303a300000000000 \
+        0000000000000000 0000000101010103 0000000000000001 0400000000000000 00",
+    );
+}
+
+#[test]
+fn replies_to_forwarded_batches_keep_their_bytes() {
+    let forward = |reply, bytes| keeps(&Reply::Forward(reply), bytes);
+    forward(
+        ForwardReply::Applied {
+            log_id: log_id(1, 2, 3).into(),
+            outcomes: vec![Outcome::Refused(TableRefusal::UnknownSequence)],
+        },
+        "\
+        03000000 0000000001000000 0000000002000000 0000000003000000 0000000001000000 \
+        0000000003000000 00000000",
+    );
+    let leader = Some(id(3));
+    forward(
+        ForwardReply::NotLeader { leader },
+        "03000000 0100000001030000 0000000000",
+    );
+    forward(ForwardReply::Overloaded, "03000000 02000000");
+    forward(ForwardReply::Expired, "03000000 03000000");
+    forward(ForwardReply::Unknown, "03000000 04000000");
+}
+
+#[test]
+fn outcomes_keep_their_bytes() {
+    let sequence: crate::SequenceName = "ab".parse().unwrap();
+    let settings = Settings::new(1, 1, 100, RangeCount::constant(50)).unwrap();
+    let create = |settings: &Settings| Command::Create {
+        sequence: sequence.clone(),
+        settings: *settings,
+    };
+    let grant = |count| Command::Grant {
+        sequence: sequence.clone(),
+        count: RangeCount::constant(count),
+    };
+    let advance = |to| Command::Advance {
+        sequence: sequence.clone(),
+        to,
+    };
+    let batch = Batch {
+        session: SessionId::NONE,
+        number: 1,
+        ack: 0,
+        hash: BatchHash([0; 16]),
+        commands: vec![
+            create(&settings),
+            create(&Settings::default()),
+            grant(3),
+            grant(51),
+            advance(70),
+            advance(101),
+            grant(40),
+        ],
+    };
+    let position = Position {
+        index: 9,
+        elapsed_ms: 0,
+    };
+
+    let applied = Table::default().apply(position, &[batch]);
+
+    let golden = [
+        "01000000 0101000000000000 0001000000000000 0064000000000000 0000000000000000 \
+         0032000000000000",
+        "03000000 01000000",
+        "00000000 0100000000000000 0300000000000000 0100000000000000 00000000",
+        "03000000 0200000033000000 32000000",
+        "02000000 0103000000000000 0001460000000000 000000000000",
+        "03000000 0400000065000000 0000000064000000 00000000",
+        "03000000 0300000028000000 1e000000",
+    ];
+    let outcomes = applied.batches.into_iter().next().unwrap();
+    assert_eq!(outcomes.len(), golden.len());
+    for (outcome, bytes) in outcomes.into_iter().zip(golden) {
+        keeps(&outcome, bytes);
+    }
+}
+
+#[test]
+fn appends_keep_their_bytes() {
+    let proposal = Proposal {
+        elapsed_ms: 5,
+        batches: vec![Bytes::from_static(b"abc"), Bytes::from_static(b"de")],
+    };
+    let request = AppendEntriesRequest {
+        vote: Vote::from_leader_id(Leadership::new(4, id(1)), true),
+        prev_log_id: Some(log_id(3, 2, 8)),
+        entries: vec![
+            Entry::new(log_id(4, 1, 9), Payload::Blank),
+            Entry::new(log_id(4, 1, 10), Payload::Normal(proposal)),
+            Entry::new(log_id(4, 1, 11), Payload::Membership(two_members())),
+        ],
+        leader_commit: None,
+    };
+    keeps(
+        &Append::new(6, &request),
+        "\
+        06000000 0000000004000000 0000000001000000 0000000001010300 0000000000000200 \
+        0000000000000800 0000000000000003 0000000000000004 0000000000000001 0000000000000009 \
+        0000000000000000 0000000400000000 0000000100000000 0000000a00000000 0000000100000005 \
+        0000000200000000 0000000300000000 0000006162630200 0000000000006465 0400000000000000 \
+        0100000000000000 0b00000000000000 0200000001000000 0000000002000000 0000000001000000 \
+        0000000002000000 0000000002000000 0000000001000000 000000000b000000 0000000031302e30 \
+        2e302e313a37320b 0000000000000031 302e302e302e313a 3732a10000000000 0000000000000000 \
+        0000020000000000 00000b0000000000 000031302e302e30 2e313a37320b0000 000000000031302e \
+        302e302e313a3732 a200000000000000 0000000000000000",
+    );
+    keeps(
+        &Appended::Matching(Some(log_id(4, 1, 11).into())),
+        "00000000 0104000000000000 0001000000000000 000b000000000000 00",
+    );
+    keeps(
+        &Appended::Conflict(log_id(3, 2, 8).into()),
+        "01000000 0300000000000000 0200000000000000 0800000000000000",
+    );
+    keeps(
+        &Appended::HigherVote(vote(5, 3).into()),
+        "02000000 0500000000000000 0300000000000000 00",
+    );
+    keeps(&Appended::Stopped, "03000000");
+}
+
+#[test]
+fn snapshots_keep_their_bytes() {
+    let membership = StoredMembership::new(Some(log_id(4, 1, 2)), two_members());
+    keeps(
+        &SnapshotHeader {
+            vote: vote(5, 1).into(),
+            last_log_id: Some(log_id(4, 1, 11).into()),
+            membership: (&membership).into(),
+            length: 3,
+            checksum: [9; 32],
+        },
+        "\
+        05000000 0000000001000000 0000000000010400 0000000000000100 0000000000000b00 \
+        0000000000000104 0000000000000001 0000000000000002 0000000000000001 0000000000000002 \
+        0000000000000001 0000000000000002 0000000000000002 0000000000000001 000000000000000b \
+        0000000000000031 302e302e302e313a 37320b0000000000 000031302e302e30 2e313a3732a10000 \
+        0000000000000000 0000000000020000 00000000000b0000 000000000031302e 302e302e313a3732 \
+        0b00000000000000 31302e302e302e31 3a3732a200000000 0000000000000000 0000000300000000 \
+        0000000909090909 0909090909090909 0909090909090909 0909090909090909 090909",
+    );
+    let vote = vote(5, 1).into();
+    keeps(
+        &SnapshotReply::Installed { vote },
+        "00000000 0500000000000000 0100000000000000 00",
+    );
+    let reason = "no".to_owned();
+    keeps(
+        &SnapshotReply::Refused { reason },
+        "01000000 0200000000000000 6e6f",
+    );
+}
