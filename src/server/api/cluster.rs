@@ -1,0 +1,90 @@
+//! `/v1/cluster`, `/livez` and `/readyz`: how the node and its cluster are.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use tokio::time::Instant;
+
+use super::error::ApiError;
+use super::{Api, Service};
+use crate::server::consensus::{ClusterView, MemberView};
+use crate::server::types::NodeId;
+use crate::wire::{ClusterBody, MemberBody, MemberRole};
+
+/// How long the members are waited for: longer than a slow sync, shorter than a person's patience.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) async fn show(State(api): State<Api>) -> Result<Json<ClusterBody>, ApiError> {
+    let service = api.running()?;
+    let view = service
+        .consensus
+        .cluster(Instant::now() + SURVEY_TIMEOUT)
+        .await;
+    Ok(Json(describe(&service, view)))
+}
+
+/// 200 as long as the process serves HTTP; a dead Raft ends the process.
+pub(super) async fn live() -> &'static str {
+    "ok\n"
+}
+
+/// 200 where a request sent now would be served by a leader with a quorum.
+pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) {
+    match api.service() {
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Ok(service) if !service.consensus.in_touch() => {
+            (StatusCode::SERVICE_UNAVAILABLE, "no leader\n")
+        }
+        Ok(_) => (StatusCode::OK, "ok\n"),
+    }
+}
+
+fn describe(service: &Service, view: ClusterView) -> ClusterBody {
+    let leader = view.leader;
+    let voters = view.members.values().filter(|member| member.votes).count();
+    let reachable = view
+        .members
+        .values()
+        .filter(|member| member.votes && member.reachable == Some(true))
+        .count();
+    let quorum = voters / 2 + 1;
+    let spare = u64::try_from(reachable.saturating_sub(quorum)).unwrap_or(u64::MAX);
+    ClusterBody {
+        cluster: service.cluster.to_string(),
+        epoch: service.consensus.tables().table().header().epoch,
+        node: service.consensus.node().get(),
+        leader: leader.map(NodeId::get),
+        term: view.term,
+        members: view
+            .members
+            .into_iter()
+            .map(|(id, member)| describe_member(id, leader, member))
+            .collect(),
+        tolerates_loss_of: leader.map(|_| spare),
+    }
+}
+
+fn describe_member(id: NodeId, leader: Option<NodeId>, view: MemberView) -> MemberBody {
+    let role = match (leader == Some(id), view.votes) {
+        (true, _) => MemberRole::Leader,
+        (false, true) => MemberRole::Follower,
+        (false, false) => MemberRole::Learner,
+    };
+    let lag = view
+        .leader_last
+        .zip(view.matched)
+        .map(|(last, matched)| last.saturating_sub(matched));
+    MemberBody {
+        id: id.get(),
+        role,
+        api: view.member.api.to_string(),
+        peer: view.member.peer.to_string(),
+        reachable: view.reachable,
+        match_index: view.matched,
+        lag,
+        version: view.status.map(|status| status.version),
+        state_hash: None,
+    }
+}

@@ -1,0 +1,200 @@
+//! What handlers take from a request, parsed once: a name, a deadline, a body.
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::header::{ACCEPT, CONTENT_LENGTH};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::error::ApiError;
+use crate::sequence::SequenceName;
+
+/// The largest body, in bytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// How long a client may take to send its body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The deadline unless the request names one.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// The shortest deadline a request may ask for.
+const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+/// The longest deadline a request may ask for.
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// What makes a retry the same request; not served yet, so refused rather than ignored.
+const REQUEST_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The sequence in the path.
+pub(super) struct Name(pub(super) SequenceName);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Ok(Path(text)) = Path::<String>::from_request_parts(parts, state).await else {
+            return Err(ApiError::UnknownPath);
+        };
+        text.parse().map(Self).map_err(ApiError::InvalidName)
+    }
+}
+
+/// The query, with nothing in it that the route does not know.
+pub(super) struct Options<Q>(pub(super) Q);
+
+impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Options<Q> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(options)) => Ok(Self(options)),
+            Err(rejection) => Err(ApiError::InvalidQuery {
+                reason: deepest(&rejection),
+            }),
+        }
+    }
+}
+
+/// How long a request may take, as its query names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Timeout(Duration);
+
+impl Timeout {
+    /// The moment by which the request is answered.
+    pub(super) fn deadline(self) -> Instant {
+        Instant::now() + self.0
+    }
+}
+
+impl Default for Timeout {
+    fn default() -> Self {
+        Self(TIMEOUT_DEFAULT)
+    }
+}
+
+impl TryFrom<String> for Timeout {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let millis = text.strip_suffix("ms").map(|digits| (digits, 1));
+        let seconds = || text.strip_suffix('s').map(|digits| (digits, 1_000));
+        let parsed = millis.or_else(seconds).and_then(|(digits, unit)| {
+            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let number = digits.parse::<u64>().ok().filter(|_| plain)?;
+            Some(Duration::from_millis(number.checked_mul(unit)?))
+        });
+        parsed
+            .filter(|timeout| TIMEOUT_MIN <= *timeout && *timeout <= TIMEOUT_MAX)
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not 10ms to 60s, such as 500ms or 5s"))
+    }
+}
+
+/// The JSON body, or the default where there is none.
+pub(super) async fn read_json<T: DeserializeOwned + Default>(
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, ApiError> {
+    let bytes = read(headers, body).await?;
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    Json::<T>::from_bytes(&bytes)
+        .map(|Json(value)| value)
+        .map_err(|rejection| {
+            let reason = deepest(&rejection);
+            match reason.find("unknown field") {
+                // In front of it stands the field's own name, as its path.
+                Some(at) => ApiError::UnknownField {
+                    reason: reason.split_at(at).1.to_owned(),
+                },
+                None => ApiError::InvalidBody { reason },
+            }
+        })
+}
+
+async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError> {
+    let announced = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: usize| BODY_BYTES_MAX < length) {
+        return Err(ApiError::BodyTooLarge {
+            limit: BODY_BYTES_MAX,
+        });
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => {
+            let reason = deepest(&error);
+            if reason == "length limit exceeded" {
+                return Err(ApiError::BodyTooLarge {
+                    limit: BODY_BYTES_MAX,
+                });
+            }
+            Err(ApiError::InvalidBody { reason })
+        }
+        Err(_elapsed) => Err(ApiError::InvalidBody {
+            reason: "the body did not arrive within 10 s".to_owned(),
+        }),
+    }
+}
+
+/// Refuses a request key: to ignore it would promise what is not kept (I4).
+pub(super) fn refuse_request_key(headers: &HeaderMap) -> Result<(), ApiError> {
+    if headers.contains_key(REQUEST_KEY) {
+        return Err(ApiError::UnsupportedSetting {
+            setting: "Idempotency-Key",
+        });
+    }
+    Ok(())
+}
+
+/// Whether the client asks for plain text.
+pub(super) fn wants_text(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.trim_start().starts_with("text/plain"))
+}
+
+/// The innermost cause: what serde says, without the layers' words around it.
+fn deepest(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_digits_and_a_unit_within_bounds() {
+        for (text, millis) in [("10ms", 10), ("500ms", 500), ("5s", 5_000), ("60s", 60_000)] {
+            let timeout = Timeout::try_from(text.to_owned()).unwrap();
+
+            assert_eq!(timeout, Timeout(Duration::from_millis(millis)));
+        }
+        for text in [
+            "",
+            "s",
+            "5",
+            "9ms",
+            "61s",
+            "-1s",
+            "+5s",
+            "1.5s",
+            "5m",
+            "99999999999999999999s",
+        ] {
+            assert_eq!(
+                Timeout::try_from(text.to_owned()).unwrap_err(),
+                format!("{text:?} is not 10ms to 60s, such as 500ms or 5s")
+            );
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Step 1 and 6 of the walk: HTTP in, parsed at the edge into types that cannot be wrong; outcomes out.
+//!
+//! Nothing here knows Raft or disk. A handler reads the request whole, submits a command or proves a read, and
+//! writes the answer; whatever goes wrong is an [`error::ApiError`], which says what became of the request.
+
+mod cluster;
+mod error;
+mod extract;
+mod leases;
+mod listener;
+mod sequences;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use axum::routing::{get, post};
+use tokio::sync::watch;
+
+pub(crate) use self::listener::serve;
+
+use self::error::ApiError;
+use super::batcher;
+use super::consensus::Consensus;
+use super::types::{ClusterId, NodeId};
+
+/// The header that tells which node answered.
+const NODE_HEADER: HeaderName = HeaderName::from_static("highwater-node");
+
+/// What a node needs to serve requests, once its store is open and Raft runs.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// Commands go in here.
+    pub(crate) batcher: batcher::Handle,
+    /// Reads and the cluster's state come from here.
+    pub(crate) consensus: Consensus,
+    /// The cluster's id.
+    pub(crate) cluster: ClusterId,
+    /// Whether the table holds all that this node may have answered from in an earlier life (I6).
+    pub(crate) recovered: watch::Receiver<bool>,
+}
+
+/// What handlers share. The service is absent until the node has formed and opened its store.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    node: NodeId,
+    service: watch::Receiver<Option<Arc<Service>>>,
+}
+
+impl Api {
+    /// The API of this node, which answers `starting` as long as there is no service.
+    pub(crate) fn new(node: NodeId, service: watch::Receiver<Option<Arc<Service>>>) -> Self {
+        Self { node, service }
+    }
+
+    /// All routes.
+    pub(crate) fn router(self) -> Router {
+        let node = HeaderValue::from(self.node.get());
+        Router::new()
+            .route(
+                "/v1/sequences/{name}",
+                get(sequences::show).put(sequences::create),
+            )
+            .route("/v1/sequences/{name}/leases", post(leases::lease))
+            .route("/v1/sequences/{name}/advance", post(sequences::advance))
+            .route("/v1/cluster", get(cluster::show))
+            .route("/livez", get(cluster::live))
+            .route("/readyz", get(cluster::ready))
+            .fallback(async || ApiError::UnknownPath)
+            .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+            .layer(axum::middleware::map_response(
+                move |mut response: Response| {
+                    response.headers_mut().insert(NODE_HEADER, node.clone());
+                    std::future::ready(response)
+                },
+            ))
+            .with_state(self)
+    }
+
+    /// The service, for what asks how the node is.
+    fn running(&self) -> Result<Arc<Service>, ApiError> {
+        self.service.borrow().clone().ok_or(ApiError::Starting)
+    }
+
+    /// The service, for what needs a recovered table.
+    fn service(&self) -> Result<Arc<Service>, ApiError> {
+        self.running().and_then(|service| {
+            let recovered = *service.recovered.borrow();
+            if recovered {
+                Ok(service)
+            } else {
+                Err(ApiError::Starting)
+            }
+        })
+    }
+}
