@@ -1,53 +1,420 @@
-//! What a node is told when it starts: addresses, directory, timing.
+//! What a node is told when it starts: addresses, directory, timing, and the cluster file.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::types::{Address, NodeId};
+
+/// The API's address unless told otherwise.
+pub(crate) const API_LISTEN_DEFAULT: &str = "127.0.0.1:7101";
+/// The peers' address unless told otherwise.
+pub(crate) const PEER_LISTEN_DEFAULT: &str = "127.0.0.1:7201";
+/// The most nodes in a cluster file: each more costs every grant a sync on another disk, and none makes it faster.
+const NODES_MAX: usize = 9;
+/// The heartbeats that can be asked for, in milliseconds.
+const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
+
+/// Everything a node is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Where all its durable state is.
+    pub(crate) data_dir: PathBuf,
+    /// Which member of the cluster it is.
+    pub(crate) node: NodeId,
+    /// The members that a new cluster is formed of, this node among them.
+    pub(crate) members: BTreeMap<NodeId, MemberConfig>,
+    /// Where it listens for workers; the members' file says where they reach it.
+    pub(crate) api_listen: Address,
+    /// Where it listens for peers.
+    pub(crate) peer_listen: Address,
+    /// Whether it may listen where strangers reach it.
+    pub(crate) exposure: Exposure,
+    /// Raft's time limits.
+    pub(crate) timing: Timing,
+}
+
+/// A member's addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemberConfig {
+    /// Where workers reach it.
+    pub(crate) api: Address,
+    /// Where its peers reach it.
+    pub(crate) peer: Address,
+}
+
+/// Whether a node may listen on an address that is not loopback, as long as nothing else protects it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exposure {
+    /// Loopback only.
+    Loopback,
+    /// Anywhere, at the operator's word.
+    Insecure,
+}
+
+impl Config {
+    /// A node by itself: a durable cluster of one.
+    #[must_use]
+    pub(crate) fn alone(data_dir: PathBuf, api_listen: Address, peer_listen: Address) -> Self {
+        let node = NodeId::from(1);
+        let own = MemberConfig {
+            api: api_listen.clone(),
+            peer: peer_listen.clone(),
+        };
+        Self {
+            data_dir,
+            node,
+            members: BTreeMap::from([(node, own)]),
+            api_listen,
+            peer_listen,
+            exposure: Exposure::Loopback,
+            timing: Timing::default(),
+        }
+    }
+
+    /// A member of the cluster that the file describes, listening where the file says.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where the file has no such node.
+    pub(crate) fn member(
+        file: &ClusterFile,
+        node: NodeId,
+        data_dir: PathBuf,
+    ) -> Result<Self, ConfigError> {
+        let Some(own) = file.members.get(&node) else {
+            let known = file
+                .members
+                .keys()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(ConfigError::UnknownNode { node, known });
+        };
+        Ok(Self {
+            data_dir,
+            node,
+            api_listen: own.api.clone(),
+            peer_listen: own.peer.clone(),
+            members: file.members.clone(),
+            exposure: Exposure::Loopback,
+            timing: Timing::default(),
+        })
+    }
+
+    /// Where to bind for one of the two listeners.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where the address does not resolve, or is open to strangers without leave.
+    pub(crate) fn bind_address(&self, listen: &Address) -> Result<SocketAddr, ConfigError> {
+        let unresolved = |reason: String| ConfigError::Unresolved {
+            address: listen.clone(),
+            reason,
+        };
+        let mut found = listen
+            .as_str()
+            .to_socket_addrs()
+            .map_err(|error| unresolved(error.to_string()))?;
+        let address = found
+            .next()
+            .ok_or_else(|| unresolved("no address".to_owned()))?;
+        if self.exposure == Exposure::Loopback && !address.ip().is_loopback() {
+            return Err(ConfigError::Exposed {
+                address: listen.clone(),
+            });
+        }
+        Ok(address)
+    }
+}
+
+/// The file that all nodes of a new cluster share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClusterFile {
+    /// What people call the cluster.
+    pub(crate) name: String,
+    /// Its members.
+    pub(crate) members: BTreeMap<NodeId, MemberConfig>,
+}
+
+impl ClusterFile {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where it cannot be read, is not understood, or contradicts itself.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|source| ConfigError::File {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            cluster: Cluster,
+            node: Vec<Node>,
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Cluster {
+            name: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Node {
+            id: NodeId,
+            api: Address,
+            peer: Address,
+        }
+
+        let file: File = toml::from_str(text).map_err(|error| ConfigError::NotUnderstood {
+            reason: one_line(&error),
+        })?;
+        if file.node.is_empty() || NODES_MAX < file.node.len() {
+            return Err(ConfigError::NodeCount {
+                found: file.node.len(),
+            });
+        }
+        let mut members = BTreeMap::new();
+        let mut addresses = BTreeSet::new();
+        for Node { id, api, peer } in file.node {
+            for address in [&api, &peer] {
+                if !addresses.insert(address.clone()) {
+                    return Err(ConfigError::DuplicateAddress {
+                        address: address.clone(),
+                    });
+                }
+            }
+            if id.get() == 0 || members.insert(id, MemberConfig { api, peer }).is_some() {
+                return Err(ConfigError::DuplicateId { id });
+            }
+        }
+        Ok(Self {
+            name: file.cluster.name,
+            members,
+        })
+    }
+}
+
+fn one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', " ")
+}
+
+/// Why a node cannot be started as told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The file cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file can be read and not used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<Self>,
+    },
+    /// It is not TOML of the expected shape.
+    #[error("not understood: {reason}")]
+    NotUnderstood {
+        /// What the parser says.
+        reason: String,
+    },
+    /// Too few or too many members.
+    #[error("{found} nodes are named: name 1 to {NODES_MAX}, best 3 or 5")]
+    NodeCount {
+        /// How many there are.
+        found: usize,
+    },
+    /// An id stands twice, or is 0.
+    #[error("node id {id} is 0 or given twice: number the nodes 1, 2, 3")]
+    DuplicateId {
+        /// The id.
+        id: NodeId,
+    },
+    /// An address stands twice.
+    #[error("address {address} is given twice: every listener needs its own")]
+    DuplicateAddress {
+        /// The address.
+        address: Address,
+    },
+    /// The file has no such node.
+    #[error("the cluster file has no node {node}, only {known}: correct --node or the file")]
+    UnknownNode {
+        /// The id asked for.
+        node: NodeId,
+        /// The ids in the file.
+        known: String,
+    },
+    /// A heartbeat out of bounds.
+    #[error("a heartbeat of {millis} ms is out of bounds: use {} to {} ms", HEARTBEAT_MS.start(), HEARTBEAT_MS.end())]
+    Heartbeat {
+        /// What was asked for.
+        millis: u64,
+    },
+    /// The host of an address is not known.
+    #[error("address {address} does not resolve: {reason}")]
+    Unresolved {
+        /// The address.
+        address: Address,
+        /// What the resolver says.
+        reason: String,
+    },
+    /// The address is open to strangers.
+    #[error(
+        "address {address} is not loopback, and nothing protects it: listen on 127.0.0.1, or accept the risk with --insecure"
+    )]
+    Exposed {
+        /// The address.
+        address: Address,
+    },
+}
 
 /// Raft's time limits. One setting, the heartbeat, scales them all.
 ///
 /// The ratios are those measured not to elect without need: an election time-out of 3 to 6 heartbeats, a leader
 /// that checks its quorum every 12 (openraft asks for at least twice the longest election time-out).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
+pub(crate) struct Timing {
     heartbeat: Duration,
 }
 
 impl Timing {
     /// The heartbeat unless told otherwise.
-    pub const HEARTBEAT_DEFAULT: Duration = Duration::from_millis(40);
+    pub(crate) const HEARTBEAT_DEFAULT: Duration = Duration::from_millis(40);
 
     /// Limits for this heartbeat interval.
-    #[must_use]
-    pub const fn with_heartbeat(heartbeat: Duration) -> Self {
-        Self { heartbeat }
+    ///
+    /// # Errors
+    /// [`ConfigError`] where it is below 10 ms, which a busy machine cannot keep, or above 10 s.
+    pub(crate) fn from_heartbeat_ms(millis: u64) -> Result<Self, ConfigError> {
+        if !HEARTBEAT_MS.contains(&millis) {
+            return Err(ConfigError::Heartbeat { millis });
+        }
+        Ok(Self {
+            heartbeat: Duration::from_millis(millis),
+        })
     }
 
     /// How often a leader shows that it is there.
     #[must_use]
-    pub const fn heartbeat(self) -> Duration {
+    pub(crate) const fn heartbeat(self) -> Duration {
         self.heartbeat
     }
 
     /// The shortest silence after which a follower stands for election.
     #[must_use]
-    pub fn election_min(self) -> Duration {
+    pub(crate) fn election_min(self) -> Duration {
         self.heartbeat * 3
     }
 
     /// The longest silence after which a follower stands for election.
     #[must_use]
-    pub fn election_max(self) -> Duration {
+    pub(crate) fn election_max(self) -> Duration {
         self.heartbeat * 6
     }
 
     /// How often a leader checks that a quorum still answers (CheckQuorum).
     #[must_use]
-    pub fn quorum_check(self) -> Duration {
+    pub(crate) fn quorum_check(self) -> Duration {
         self.heartbeat * 12
     }
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self::with_heartbeat(Self::HEARTBEAT_DEFAULT)
+        Self {
+            heartbeat: Self::HEARTBEAT_DEFAULT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = r#"
+        [cluster]
+        name = "local"
+        [[node]]
+        id = 1
+        api = "127.0.0.1:7101"
+        peer = "127.0.0.1:7201"
+        [[node]]
+        id = 2
+        api = "127.0.0.1:7102"
+        peer = "127.0.0.1:7202"
+    "#;
+
+    #[test]
+    fn a_cluster_file_names_every_members_addresses() {
+        let file = ClusterFile::parse(TWO).unwrap();
+
+        let config = Config::member(&file, 2.into(), "d".into()).unwrap();
+
+        assert_eq!(file.name, "local");
+        assert_eq!(config.api_listen.as_str(), "127.0.0.1:7102");
+        assert_eq!(config.members.len(), 2);
+    }
+
+    #[test]
+    fn a_cluster_file_that_contradicts_itself_is_refused_with_the_way_out() {
+        let cases = [
+            (
+                TWO.replace("id = 2", "id = 1"),
+                "node id 1 is 0 or given twice: number the nodes 1, 2, 3",
+            ),
+            (
+                TWO.replace("id = 2", "id = 0"),
+                "node id 0 is 0 or given twice: number the nodes 1, 2, 3",
+            ),
+            (
+                TWO.replace("7202", "7101"),
+                "address 127.0.0.1:7101 is given twice: every listener needs its own",
+            ),
+            (
+                TWO.replace("name", "nmae"),
+                "not understood: unknown field `nmae`, expected `name`",
+            ),
+            (
+                TWO.replace("127.0.0.1:7202", "nowhere"),
+                "not understood: \"nowhere\" is not an address: write host:port, for example 127.0.0.1:7101",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(ClusterFile::parse(&text).unwrap_err().to_string(), expected);
+        }
+        let file = ClusterFile::parse(TWO).unwrap();
+        assert_eq!(
+            Config::member(&file, 3.into(), "d".into())
+                .unwrap_err()
+                .to_string(),
+            "the cluster file has no node 3, only 1, 2: correct --node or the file"
+        );
+    }
+
+    #[test]
+    fn an_address_that_strangers_reach_needs_leave() {
+        let open: Address = "0.0.0.0:0".parse().unwrap();
+        let mut config = Config::alone("d".into(), open.clone(), open.clone());
+
+        assert_eq!(
+            config.bind_address(&open).unwrap_err().to_string(),
+            "address 0.0.0.0:0 is not loopback, and nothing protects it: listen on 127.0.0.1, or accept the risk with --insecure"
+        );
+        config.exposure = Exposure::Insecure;
+        assert!(config.bind_address(&open).is_ok());
     }
 }

@@ -28,20 +28,15 @@ impl Tasks {
         });
     }
 
-    /// Starts a task that watches [`Tasks::stopping`] itself, because it has something to finish.
-    pub(crate) fn spawn_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tracker.spawn(task);
-    }
-
-    /// Resolves when the group is told to stop.
-    pub(crate) async fn stopping(&self) {
-        self.stop.cancelled().await;
+    /// Waits until all tasks have ended by themselves.
+    pub(crate) async fn finish(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
     }
 
     /// Tells all tasks to stop and waits until they have.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.finish().await;
     }
 }
