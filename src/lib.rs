@@ -1,5 +1,13 @@
 //! Highwater: a clustered sequencer.
 
+#[cfg(feature = "cli")]
+pub mod chaos;
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod client;
+pub mod history;
+#[cfg(feature = "server")]
+mod panic_guard;
 mod sequence;
 #[cfg(feature = "server")]
 mod server;

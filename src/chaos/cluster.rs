@@ -1,0 +1,398 @@
+//! A whole cluster of node processes in one directory of this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::HarnessError;
+use super::node::{NodeProcess, POLL_INTERVAL, Program, Wait};
+use super::ports::free_addresses;
+use crate::wire::ClusterBody;
+
+/// How long one question to one node may take.
+const QUESTION_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How many nodes: an even number would tolerate no more losses than the odd one below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterSize {
+    /// One may be lost.
+    Three,
+    /// Two may be lost.
+    Five,
+}
+
+impl ClusterSize {
+    /// How many nodes.
+    pub const fn nodes(self) -> u64 {
+        match self {
+            Self::Three => 3,
+            Self::Five => 5,
+        }
+    }
+
+    /// How many may be lost at once while the rest serves.
+    pub const fn losses(self) -> usize {
+        match self {
+            Self::Three => 1,
+            Self::Five => 2,
+        }
+    }
+}
+
+/// Node processes, their cluster file and their directory. All are killed when it is dropped.
+#[derive(Debug)]
+pub struct LocalCluster {
+    directory: PathBuf,
+    file: PathBuf,
+    program: Program,
+    nodes: Vec<NodeProcess>,
+    http: reqwest::Client,
+}
+
+impl LocalCluster {
+    /// Finds ports and writes the cluster file into `directory`, which holds everything else as well.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where the file or the ports cannot be had.
+    pub fn create(
+        directory: &Path,
+        size: ClusterSize,
+        program: Program,
+    ) -> Result<Self, HarnessError> {
+        let ids = 1..=size.nodes();
+        let wanted = usize::try_from(size.nodes()).unwrap_or(usize::MAX);
+        let apis = free_addresses(wanted.saturating_mul(2))?;
+        let (apis, peers) = apis.split_at(wanted);
+        let addresses = apis.iter().zip(peers);
+        let nodes: Vec<NodeProcess> = ids
+            .zip(addresses)
+            .map(|(id, (api, peer))| NodeProcess::new(directory, id, *api, *peer))
+            .collect();
+        let file = directory.join("cluster.toml");
+        std::fs::write(&file, cluster_file(&nodes)).map_err(|source| HarnessError::File {
+            path: file.clone(),
+            action: "written",
+            source,
+        })?;
+        // Each question on a connection of its own: a kept one may lead to a process that is gone.
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_max_idle_per_host(0)
+            .timeout(QUESTION_TIMEOUT)
+            .build()
+            .map_err(|source| crate::client::BuildError::Http { source })?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            file,
+            program,
+            nodes,
+            http,
+        })
+    }
+
+    /// Where the logs are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The API address of each node, by rising id from 1 on.
+    pub fn urls(&self) -> Vec<String> {
+        let url = |node: &NodeProcess| format!("http://{}", node.api);
+        self.nodes.iter().map(url).collect()
+    }
+
+    /// The ids of all nodes.
+    pub fn ids(&self) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
+    /// The directory that a node is started with.
+    #[must_use]
+    pub fn data_dir(&self, id: u64) -> Option<&Path> {
+        let mut nodes = self.nodes.iter();
+        nodes
+            .find(|node| node.id == id)
+            .map(|node| node.data_dir.as_path())
+    }
+
+    /// Starts every node that does not run.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where a process cannot be started.
+    pub fn start_all(&mut self) -> Result<(), HarnessError> {
+        self.start(&self.ids())
+    }
+
+    /// Starts those of these nodes that do not run.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where a process cannot be started.
+    pub fn start(&mut self, ids: &[u64]) -> Result<(), HarnessError> {
+        for node in self.nodes.iter_mut().filter(|node| ids.contains(&node.id)) {
+            node.start(&self.program, &self.file)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every node says that it is ready.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where one ended, or is not ready within the limit.
+    pub async fn all_ready(&mut self, within: Duration) -> Result<(), HarnessError> {
+        let wait = Wait::at_most(within);
+        for node in &mut self.nodes {
+            node.ready(&self.http, wait).await?;
+        }
+        Ok(())
+    }
+
+    /// Kills these nodes at once, as by kill -9, and waits until they are gone.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where a process cannot be signalled.
+    pub async fn kill(&mut self, ids: &[u64]) -> Result<(), HarnessError> {
+        let chosen = |node: &&mut NodeProcess| ids.contains(&node.id);
+        for node in self.nodes.iter_mut().filter(chosen) {
+            node.signal(Signal::KILL)?;
+        }
+        for node in self.nodes.iter_mut().filter(chosen) {
+            node.ended().await?;
+        }
+        Ok(())
+    }
+
+    /// Says so where a node ended by itself.
+    ///
+    /// # Errors
+    /// [`HarnessError`] with the last line of its log.
+    pub fn check_alive(&mut self) -> Result<(), HarnessError> {
+        self.nodes.iter_mut().try_for_each(NodeProcess::check_alive)
+    }
+
+    /// Asks every node to end, and kills those that take longer.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where a process cannot be signalled.
+    pub async fn stop_all(&mut self, within: Duration) -> Result<(), HarnessError> {
+        for node in &self.nodes {
+            node.signal(Signal::TERM)?;
+        }
+        let deadline = Instant::now() + within;
+        for node in &mut self.nodes {
+            node.ended_by(deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks every node to end, and tells how each did.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where a process cannot be signalled, or has not ended within the limit.
+    pub async fn terminate_all(
+        &mut self,
+        within: Duration,
+    ) -> Result<Vec<ExitStatus>, HarnessError> {
+        for node in &self.nodes {
+            node.signal(Signal::TERM)?;
+        }
+        let wait = Wait::at_most(within);
+        let mut ended = Vec::new();
+        for node in &mut self.nodes {
+            ended.extend(node.exit_status(wait).await?);
+        }
+        Ok(ended)
+    }
+
+    /// Waits until a node says that it leads.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where none does within the limit.
+    pub async fn leader(&mut self, within: Duration) -> Result<u64, HarnessError> {
+        let wait = Wait::at_most(within);
+        loop {
+            self.check_alive()?;
+            let mut newest = None;
+            for node in self.nodes.iter().filter(|node| node.runs()) {
+                // Of several the newest: one that was deposed may not know it yet.
+                newest = newest.max(self.term_led_by(node).await.map(|term| (term, node.id)));
+            }
+            if let Some((_, leader)) = newest {
+                return Ok(leader);
+            }
+            if wait.is_over() {
+                return Err(HarnessError::NoLeader {
+                    within,
+                    logs: self.directory.clone(),
+                });
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// The term in which the node leads, by its own word: what others say of it may be old.
+    async fn term_led_by(&self, node: &NodeProcess) -> Option<u64> {
+        let url = format!("http://{}/v1/cluster", node.api);
+        let answer = self.http.get(url).send().await.ok()?;
+        let cluster: ClusterBody = answer.error_for_status().ok()?.json().await.ok()?;
+        (cluster.leader == Some(node.id)).then_some(cluster.term)
+    }
+}
+
+fn cluster_file(nodes: &[NodeProcess]) -> String {
+    let mut text = "[cluster]\nname = \"local\"\n".to_owned();
+    for node in nodes {
+        let NodeProcess { id, api, peer, .. } = node;
+        let entry = format!("\n[[node]]\nid = {id}\napi = \"{api}\"\npeer = \"{peer}\"\n");
+        text.push_str(&entry);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cluster whose nodes run this shell script.
+    fn cluster(directory: &Path, script: &str) -> LocalCluster {
+        let program = Program {
+            path: "/bin/sh".into(),
+            arguments: ["-c", script].map(Into::into).to_vec(),
+        };
+        LocalCluster::create(directory, ClusterSize::Three, program).unwrap()
+    }
+
+    /// Waits until the system knows the process no more.
+    async fn wait_until_gone(pid: u32) {
+        let path = PathBuf::from(format!("/proc/{pid}/exe"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while path.exists() {
+            assert!(Instant::now() < deadline, "process {pid} is still there");
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    fn pid(directory: &Path, node: u64) -> u32 {
+        let log = std::fs::read_to_string(directory.join(format!("node-{node}.log"))).unwrap();
+        log.trim().parse().unwrap()
+    }
+
+    async fn wait_until_logged(directory: &Path) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for node in 1..=3 {
+            let log = directory.join(format!("node-{node}.log"));
+            while !std::fs::read_to_string(&log).is_ok_and(|text| text.ends_with('\n')) {
+                assert!(Instant::now() < deadline, "node {node} wrote nothing");
+                sleep(POLL_INTERVAL).await;
+            }
+        }
+    }
+
+    #[test]
+    fn the_cluster_file_names_every_node_with_its_addresses() {
+        let directory = tempfile::tempdir().unwrap();
+
+        let cluster = cluster(directory.path(), "");
+
+        let text = std::fs::read_to_string(directory.path().join("cluster.toml")).unwrap();
+        let parsed: toml::Table = text.parse().unwrap();
+        let nodes = parsed["node"].as_array().unwrap();
+        assert_eq!(parsed["cluster"]["name"].as_str(), Some("local"));
+        assert_eq!(nodes.len(), 3);
+        for (node, (id, url)) in nodes.iter().zip((1..).zip(cluster.urls())) {
+            assert_eq!(node["id"].as_integer(), Some(id));
+            assert_eq!(format!("http://{}", node["api"].as_str().unwrap()), url);
+            assert_ne!(node["api"], node["peer"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn killed_nodes_are_gone_and_the_others_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cluster = cluster(directory.path(), "echo $$ >&2; exec sleep 600");
+        cluster.start_all().unwrap();
+        wait_until_logged(directory.path()).await;
+
+        cluster.kill(&[1, 3]).await.unwrap();
+
+        wait_until_gone(pid(directory.path(), 1)).await;
+        wait_until_gone(pid(directory.path(), 3)).await;
+        let running: Vec<bool> = cluster.nodes.iter().map(NodeProcess::runs).collect();
+        assert_eq!(running, [false, true, false]);
+        cluster.check_alive().unwrap();
+    }
+
+    #[tokio::test]
+    async fn no_node_outlives_its_cluster() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cluster = cluster(directory.path(), "echo $$ >&2; exec sleep 600");
+        cluster.start_all().unwrap();
+        wait_until_logged(directory.path()).await;
+
+        drop(cluster);
+
+        for node in 1..=3 {
+            wait_until_gone(pid(directory.path(), node)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_end_when_asked_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let stubborn = "trap '' TERM; echo $$ >&2; while :; do sleep 0.1; done";
+        let mut cluster = cluster(directory.path(), stubborn);
+        cluster.start_all().unwrap();
+        wait_until_logged(directory.path()).await;
+
+        cluster.stop_all(Duration::from_millis(50)).await.unwrap();
+
+        wait_until_gone(pid(directory.path(), 1)).await;
+        assert!(cluster.nodes.iter().all(|node| !node.runs()));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_ends_by_itself_is_told_with_the_last_line_of_its_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cluster = cluster(
+            directory.path(),
+            "echo first >&2; echo the disk is full >&2; exit 1",
+        );
+        cluster.start_all().unwrap();
+
+        let error = cluster
+            .all_ready(Duration::from_secs(20))
+            .await
+            .unwrap_err();
+
+        let log = directory.path().join("node-1.log");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "node 1 ended by itself (exit status: 1): the disk is full; its log is {}",
+                log.display()
+            )
+        );
+    }
+
+    #[tokio::test]
+    async fn a_node_that_never_becomes_ready_is_told_at_the_deadline() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cluster = cluster(directory.path(), "exec sleep 600");
+        cluster.start_all().unwrap();
+
+        let error = cluster
+            .all_ready(Duration::from_millis(100))
+            .await
+            .unwrap_err();
+
+        assert!(matches!(error, HarnessError::NotReady { node: 1, .. }));
+        assert!(
+            error
+                .to_string()
+                .contains("was not ready after 100ms: it logged nothing")
+        );
+    }
+}

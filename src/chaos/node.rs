@@ -1,0 +1,273 @@
+//! One node process: started, watched, killed, and never left behind.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::HarnessError;
+
+/// How often a condition is looked at again.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The end of a log that is searched for its last line.
+const LOG_TAIL_BYTES: u64 = 4 * 1024;
+
+/// For how long a condition is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) within: Duration,
+    until: Instant,
+}
+
+impl Wait {
+    /// From now on.
+    pub(super) fn at_most(within: Duration) -> Self {
+        Self {
+            within,
+            until: Instant::now() + within,
+        }
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        self.until <= Instant::now()
+    }
+}
+
+/// What is started as a node: `serve` and its arguments follow.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The file that is run.
+    pub path: PathBuf,
+    /// What comes before `serve`.
+    pub arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// This very program.
+    pub(super) fn this() -> Result<Self, HarnessError> {
+        let path = std::env::current_exe().map_err(|source| HarnessError::File {
+            path: PathBuf::from("highwater"),
+            action: "found",
+            source,
+        })?;
+        Ok(Self {
+            path,
+            arguments: Vec::new(),
+        })
+    }
+}
+
+/// A node: where it is, and its process while it runs.
+#[derive(Debug)]
+pub(super) struct NodeProcess {
+    pub(super) id: u64,
+    pub(super) api: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) data_dir: PathBuf,
+    log: PathBuf,
+    child: Option<Child>,
+    /// The pipe whose end ends the node. Kept apart from the child, which closes it as soon as it is waited for.
+    lifeline: Option<ChildStdin>,
+}
+
+impl NodeProcess {
+    /// A node that does not run yet; its data and its log will be in `directory`.
+    pub(super) fn new(directory: &Path, id: u64, api: SocketAddr, peer: SocketAddr) -> Self {
+        Self {
+            id,
+            api,
+            peer,
+            data_dir: directory.join(format!("node-{id}")),
+            log: directory.join(format!("node-{id}.log")),
+            child: None,
+            lifeline: None,
+        }
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Starts its process, unless it runs.
+    pub(super) fn start(
+        &mut self,
+        program: &Program,
+        cluster_file: &Path,
+    ) -> Result<(), HarnessError> {
+        if self.runs() {
+            return Ok(());
+        }
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .map_err(|source| HarnessError::File {
+                path: self.log.clone(),
+                action: "opened",
+                source,
+            })?;
+        let mut command = Command::new(&program.path);
+        command
+            .args(&program.arguments)
+            .arg("serve")
+            .arg("--cluster")
+            .arg(cluster_file)
+            .args(["--node", &self.id.to_string()])
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            // The other end of the pipe is closed with this process, whatever ends it.
+            .arg("--end-with-stdin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            // An interrupt from the terminal is for the harness: it ends its nodes itself.
+            .process_group(0)
+            .kill_on_drop(true);
+        // The settings of whoever runs the harness are not the node's, but for what is logged.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("HIGHWATER_") && !text.starts_with("HIGHWATER_LOG") {
+                command.env_remove(&name);
+            }
+        }
+        let mut child = command.spawn().map_err(self.process_error("started"))?;
+        self.lifeline = child.stdin.take();
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Sends a signal, if its process runs.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), HarnessError> {
+        // As long as the process is not waited for, its id is not given to another.
+        let pid = self.child.as_ref().and_then(Child::id);
+        let pid = pid
+            .and_then(|pid| i32::try_from(pid).ok())
+            .and_then(Pid::from_raw);
+        let Some(pid) = pid else {
+            return Ok(());
+        };
+        kill_process(pid, signal)
+            .map_err(io::Error::from)
+            .map_err(self.process_error("signalled"))
+    }
+
+    /// Waits until its process has ended.
+    pub(super) async fn ended(&mut self) -> Result<(), HarnessError> {
+        if let Some(child) = &mut self.child {
+            let waited = child.wait().await;
+            waited.map_err(self.process_error("waited for"))?;
+            self.child = None;
+        }
+        Ok(())
+    }
+
+    /// Waits until its process has ended by itself, and tells how; nothing where none runs.
+    pub(super) async fn exit_status(
+        &mut self,
+        wait: Wait,
+    ) -> Result<Option<ExitStatus>, HarnessError> {
+        let Some(child) = &mut self.child else {
+            return Ok(None);
+        };
+        match timeout_at(wait.until, child.wait()).await {
+            Ok(status) => {
+                let status = status.map_err(self.process_error("waited for"))?;
+                self.child = None;
+                Ok(Some(status))
+            }
+            Err(_elapsed) => Err(HarnessError::NotEnded {
+                node: self.id,
+                within: wait.within,
+                log: self.log.clone(),
+            }),
+        }
+    }
+
+    /// Waits until its process has ended, and kills it where that takes longer than the deadline.
+    pub(super) async fn ended_by(&mut self, deadline: Instant) -> Result<(), HarnessError> {
+        if let Ok(ended) = timeout_at(deadline, self.ended()).await {
+            return ended;
+        }
+        self.signal(Signal::KILL)?;
+        self.ended().await
+    }
+
+    /// Says so where its process ended though nobody ended it.
+    pub(super) fn check_alive(&mut self) -> Result<(), HarnessError> {
+        let Some(child) = &mut self.child else {
+            return Ok(());
+        };
+        let ended = child.try_wait();
+        match ended.map_err(self.process_error("waited for"))? {
+            None => Ok(()),
+            Some(status) => {
+                self.child = None;
+                Err(HarnessError::Died {
+                    node: self.id,
+                    status,
+                    last_line: self.last_line(),
+                    log: self.log.clone(),
+                })
+            }
+        }
+    }
+
+    /// Waits until the node says that it is ready.
+    pub(super) async fn ready(
+        &mut self,
+        http: &reqwest::Client,
+        wait: Wait,
+    ) -> Result<(), HarnessError> {
+        let url = format!("http://{}/readyz", self.api);
+        loop {
+            self.check_alive()?;
+            let answer = http.get(&url).send().await;
+            if answer.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            if wait.is_over() {
+                return Err(HarnessError::NotReady {
+                    node: self.id,
+                    within: wait.within,
+                    last_line: self.last_line(),
+                    log: self.log.clone(),
+                });
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    fn process_error(
+        &self,
+        action: &'static str,
+    ) -> impl FnOnce(io::Error) -> HarnessError + use<> {
+        let node = self.id;
+        move |source| HarnessError::Process {
+            node,
+            action,
+            source,
+        }
+    }
+
+    fn last_line(&self) -> String {
+        let tail = read_tail(&self.log).unwrap_or_default();
+        let line = tail.lines().rev().find(|line| !line.trim().is_empty());
+        line.unwrap_or("it logged nothing").to_owned()
+    }
+}
+
+fn read_tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,129 @@
+//! `highwater cluster`: what the cluster knows of itself.
+
+use clap::Subcommand;
+
+use super::args::{Connect, block_on};
+use super::error::{CliError, Exit};
+use super::output::{Output, Table, or_dash};
+use crate::wire::{ClusterBody, MemberBody, MemberRole};
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  highwater cluster status
+  highwater cluster status --url http://127.0.0.1:7102
+  highwater cluster status --json";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show leader, term and members
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status {
+        #[command(flatten)]
+        connect: Connect,
+    },
+}
+
+pub(super) fn run(args: &Args, output: &Output) -> Result<Exit, CliError> {
+    let Verb::Status { connect } = &args.verb;
+    let client = connect.client()?;
+    let cluster = block_on(client.cluster())??;
+    output.data(text(&cluster), &cluster)?;
+    Ok(Exit::Ok)
+}
+
+fn text(cluster: &ClusterBody) -> String {
+    let ClusterBody {
+        cluster: id,
+        epoch,
+        node,
+        leader,
+        term,
+        members,
+        tolerates_loss_of,
+    } = cluster;
+    let leader = leader.map_or_else(|| "no leader".to_owned(), |id| format!("leader {id}"));
+    let mut text =
+        format!("cluster {id}, epoch {epoch}, {leader}, term {term}, seen by node {node}\n");
+    if let Some(losses) = tolerates_loss_of {
+        text.push_str(&format!("tolerates the loss of {losses} more\n"));
+    }
+    let heading = [
+        "ID",
+        "ROLE",
+        "API",
+        "PEER",
+        "REACHABLE",
+        "MATCH",
+        "LAG",
+        "VERSION",
+    ];
+    let table = members
+        .iter()
+        .fold(Table::new().row(heading), |table, member| {
+            table.row(row(member))
+        });
+    text.push_str(&table.to_string());
+    text
+}
+
+fn row(member: &MemberBody) -> [String; 8] {
+    let role = match member.role {
+        MemberRole::Leader => "leader",
+        MemberRole::Follower => "follower",
+        MemberRole::Learner => "learner",
+    };
+    let reachable = member
+        .reachable
+        .map(|reachable| if reachable { "yes" } else { "no" });
+    [
+        member.id.to_string(),
+        role.to_owned(),
+        member.api.clone(),
+        member.peer.clone(),
+        or_dash(reachable),
+        or_dash(member.match_index),
+        or_dash(member.lag),
+        or_dash(member.version.as_ref()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_of_a_member_is_a_dash() {
+        let cluster = ClusterBody {
+            cluster: "c".to_owned(),
+            epoch: 1,
+            node: 2,
+            leader: None,
+            term: 3,
+            members: vec![MemberBody {
+                id: 1,
+                role: MemberRole::Follower,
+                api: "127.0.0.1:7101".to_owned(),
+                peer: "127.0.0.1:7201".to_owned(),
+                reachable: None,
+                match_index: Some(17),
+                lag: None,
+                version: None,
+                state_hash: None,
+            }],
+            tolerates_loss_of: None,
+        };
+
+        assert_eq!(
+            text(&cluster),
+            "cluster c, epoch 1, no leader, term 3, seen by node 2\n\
+             ID  ROLE      API             PEER            REACHABLE  MATCH  LAG  VERSION\n\
+             1   follower  127.0.0.1:7101  127.0.0.1:7201  -          17     -    -\n"
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! What a verb can end with: exit codes for programs, one line for people.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::chaos::HarnessError;
+use crate::client::{BuildError, ClientError};
+use crate::history::ReadError;
+use crate::sequence::SequenceName;
+use crate::server::ServerError;
+use crate::server::config::ConfigError;
+use crate::wire::{Problem, ProblemOutcome};
+
+/// The exit codes. They are part of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// It did what was asked.
+    Ok,
+    /// A fault of this program or its machine, a damaged store, an address in use.
+    Internal,
+    /// Wrong arguments or input.
+    Usage,
+    /// No such thing.
+    NotFound,
+    /// It is there otherwise.
+    Conflict,
+    /// The sequence has no such range left.
+    Exhausted,
+    /// Not allowed.
+    Denied,
+    /// No answer in time: it may have happened.
+    TimedOut,
+    /// No node served it: it did not happen.
+    Unavailable,
+    /// A history breaks a guarantee.
+    VerificationFailed,
+}
+
+impl Exit {
+    /// The code as a number.
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Internal => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Conflict => 4,
+            Self::Exhausted => 5,
+            Self::Denied => 6,
+            Self::TimedOut => 7,
+            Self::Unavailable => 8,
+            Self::VerificationFailed => 10,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// Why a verb did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CliError {
+    /// Arguments that are not understood.
+    #[error("{text}")]
+    Usage {
+        /// What is wrong with them, and the way out.
+        text: String,
+    },
+    /// The cluster said no, or did not answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The same, about one sequence.
+    #[error("{sequence}")]
+    Sequence {
+        /// Which one.
+        sequence: SequenceName,
+        /// What the cluster says of it.
+        source: ClientError,
+    },
+    /// The nodes are described in a way that makes no client.
+    #[error(transparent)]
+    Nodes(#[from] BuildError),
+    /// A history that is no history.
+    #[error("{name}")]
+    History {
+        /// Which one.
+        name: String,
+        /// What is wrong where.
+        source: ReadError,
+    },
+    /// A file that cannot be opened.
+    #[error("{name} cannot be opened")]
+    Open {
+        /// Which one.
+        name: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The demo's machinery failed, not the cluster's guarantees.
+    #[error(transparent)]
+    Harness(#[from] HarnessError),
+    /// Standard output failed.
+    #[error("standard output cannot be written")]
+    Output {
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The machine gave no threads.
+    #[error("the runtime cannot be started")]
+    Runtime {
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A node is told something that cannot be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A node did not start, or had to end.
+    #[error(transparent)]
+    Server(ServerError),
+}
+
+impl CliError {
+    /// What the parser of arguments says, without its layout.
+    pub(super) fn usage(said: &str) -> Self {
+        let lines = said
+            .trim_start_matches("error: ")
+            .lines()
+            .take_while(|line| !line.starts_with("For more information"));
+        let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+        let what = words.join(" ");
+        Self::Usage {
+            text: format!("{what} (--help tells more)"),
+        }
+    }
+
+    /// Names the sequence that a call was about.
+    pub(super) fn about(sequence: &SequenceName) -> impl FnOnce(ClientError) -> Self {
+        |source| Self::Sequence {
+            sequence: sequence.clone(),
+            source,
+        }
+    }
+
+    /// What the process ends with.
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Client(source) | Self::Sequence { source, .. } => match source {
+                ClientError::Refused { problem } => refused(problem),
+                ClientError::Unavailable { .. } => Exit::Unavailable,
+                ClientError::Unknown { .. } => Exit::TimedOut,
+            },
+            Self::Usage { .. }
+            | Self::Nodes(_)
+            | Self::History { .. }
+            | Self::Open { .. }
+            | Self::Config(_)
+            | Self::Server(ServerError::Config(_)) => Exit::Usage,
+            Self::Harness(_) | Self::Output { .. } | Self::Runtime { .. } | Self::Server(_) => {
+                Exit::Internal
+            }
+        }
+    }
+
+    /// The stable name for programs.
+    pub(super) fn code(&self) -> &str {
+        match self {
+            Self::Client(error) | Self::Sequence { source: error, .. } => {
+                match (error.problem(), error.outcome()) {
+                    (Some(problem), _) => &problem.code,
+                    (None, ProblemOutcome::NotApplied) => "unavailable",
+                    (None, ProblemOutcome::Unknown) => "unknown_outcome",
+                }
+            }
+            Self::Usage { .. } => "usage",
+            Self::Nodes(_) => "invalid_url",
+            Self::History { .. } => "invalid_history",
+            Self::Open { .. } => "cannot_open",
+            Self::Harness(_) => "harness_failure",
+            Self::Output { .. } | Self::Runtime { .. } => "internal",
+            Self::Config(_) => "invalid_config",
+            Self::Server(_) => "node_ended",
+        }
+    }
+
+    /// Whether something may have changed nevertheless, where it was about a change.
+    pub(super) fn outcome(&self) -> Option<ProblemOutcome> {
+        match self {
+            Self::Client(error) | Self::Sequence { source: error, .. } => Some(error.outcome()),
+            _ => None,
+        }
+    }
+}
+
+/// The error and its causes on one line.
+pub(super) fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        cause = source.source();
+    }
+    text.replace(['\n', '\r'], " ")
+}
+
+fn refused(problem: &Problem) -> Exit {
+    match (problem.code.as_str(), problem.status) {
+        ("exhausted", _) => Exit::Exhausted,
+        (_, 401 | 403) => Exit::Denied,
+        (_, 404) => Exit::NotFound,
+        (_, 409 | 410) => Exit::Conflict,
+        (_, 429) => Exit::Unavailable,
+        (_, 400..=499) => Exit::Usage,
+        _ => Exit::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_have_the_exit_codes_of_the_interface() {
+        for (code, status, exit) in [
+            ("invalid_count", 400, 2),
+            ("unauthenticated", 401, 6),
+            ("denied", 403, 6),
+            ("unknown_sequence", 404, 3),
+            ("sequence_exists", 409, 4),
+            ("below_granted", 409, 4),
+            ("exhausted", 409, 5),
+            ("retired", 410, 4),
+            ("body_too_large", 413, 2),
+            ("key_reused", 422, 2),
+            ("quota", 429, 8),
+        ] {
+            let problem = Problem {
+                kind: String::new(),
+                title: String::new(),
+                status,
+                detail: String::new(),
+                code: code.to_owned(),
+                outcome: ProblemOutcome::NotApplied,
+                retryable: false,
+                request_id: String::new(),
+                hint: String::new(),
+            };
+
+            assert_eq!(refused(&problem).code(), exit, "{code}");
+        }
+    }
+}
