@@ -12,31 +12,27 @@ use std::collections::BTreeMap;
 use source::reading::Reading;
 
 /// A row: the layer, the modules it is made of, the layers they may name, all of them above in this table. A module
-/// holds what lies below it, except where that has rows of its own (`server`, `server::store`). `?` marks a module
-/// that is not built yet: strike it with the first file.
+/// holds what lies below it, except where that has rows of its own (`server`, `server::store`).
 const LAYERS: &str = "
+guard     | panic_guard        |
 sequence  | sequence           |
 wire      | wire               | sequence
-history   | history?           | sequence
-client    | client?            | sequence wire
-node      | server::types server::formats server::codec server::tasks server::config server::telemetry? | sequence
-store     | server::store?     | sequence node
-consensus | server::consensus? | sequence node store
-batcher   | server::batcher?   | sequence node store consensus
-api       | server::api?       | sequence wire node store consensus batcher
-server    | server             | sequence wire node store consensus batcher api
-chaos     | chaos?             | sequence wire history client
-cli       | cli?               | sequence wire history client node server chaos
+history   | history            | sequence
+client    | client             | sequence wire
+node      | server::types server::formats server::codec server::tasks server::config server::telemetry | sequence
+store     | server::store     | guard sequence node
+consensus | server::consensus | sequence node store
+batcher   | server::batcher   | sequence node store consensus
+api       | server::api       | sequence wire node store consensus batcher
+server    | server server::error | sequence wire node store consensus batcher api
+chaos     | chaos             | sequence wire history client
+cli       | cli               | guard sequence wire history client node server chaos
 main      | main               | cli
 ";
 
-struct Module {
-    layer: String,
-    planned: bool,
-}
-
 struct Layers {
-    modules: BTreeMap<String, Module>,
+    /// The layer of each module.
+    modules: BTreeMap<String, String>,
     imports: BTreeMap<String, Vec<String>>,
 }
 
@@ -61,13 +57,7 @@ impl Layers {
                 "twice: {row}"
             );
             for word in modules.split_whitespace() {
-                let module = Module {
-                    layer: layer.clone(),
-                    planned: word.ends_with('?'),
-                };
-                let twice = layers
-                    .modules
-                    .insert(word.trim_end_matches('?').to_owned(), module);
+                let twice = layers.modules.insert(word.to_owned(), layer.clone());
                 assert!(twice.is_none(), "{word} has two layers");
             }
         }
@@ -85,7 +75,7 @@ impl Layers {
     }
 
     /// The listed module that holds this path: the longest, so `server::store` wins over `server`.
-    fn holder(&self, path: &str) -> Option<(&String, &Module)> {
+    fn holder(&self, path: &str) -> Option<(&String, &String)> {
         self.modules
             .iter()
             .rev()
@@ -94,12 +84,12 @@ impl Layers {
 
     /// The layer of a source file. `server`, whose parts have rows of their own, holds nothing but its `mod.rs`.
     fn layer_of_file(&self, path: &str) -> Option<&str> {
-        let (holder, module) = self.holder(path)?;
+        let (holder, layer) = self.holder(path)?;
         let is_split = self
             .modules
             .keys()
             .any(|other| other != holder && is_within(other, holder));
-        (path == holder || !is_split).then_some(&module.layer)
+        (path == holder || !is_split).then_some(layer)
     }
 }
 
@@ -112,15 +102,13 @@ fn is_within(path: &str, module: &str) -> bool {
 /// Everything wrong with a tree of source files, one line each.
 fn offences(layers: &Layers, tree: &BTreeMap<String, String>) -> Vec<String> {
     let mut found = Vec::new();
-    for (module, Module { planned, .. }) in &layers.modules {
+    for module in layers.modules.keys() {
         let stem = format!("src/{}", module.replace("::", "/"));
         let files = [format!("{stem}.rs"), format!("{stem}/mod.rs")];
-        match (files.iter().any(|file| tree.contains_key(file)), planned) {
-            (false, false) => found.push(format!(
+        if !files.iter().any(|file| tree.contains_key(file)) {
+            found.push(format!(
                 "{stem} is missing: {module} has a row without a file"
-            )),
-            (true, true) => found.push(format!("{stem} is built: strike the ? after {module}")),
-            _ => {}
+            ));
         }
     }
     let mut roots: BTreeMap<_, _> = layers
@@ -145,7 +133,7 @@ fn offences(layers: &Layers, tree: &BTreeMap<String, String>) -> Vec<String> {
             let (head, tail) = path.split_at(path.find("::").unwrap_or(path.len()));
             let target = roots.get(head).map(|root| format!("{root}{tail}"));
             let holder = target.as_deref().and_then(|target| layers.holder(target));
-            match holder.map(|(_, module)| &module.layer) {
+            match holder.map(|(_, layer)| layer) {
                 None => found.push(format!("{file}:{line}: `{path}` is in no layer")),
                 Some(other) if layers.may_name(layer, other) => {}
                 Some(other) => found.push(format!(

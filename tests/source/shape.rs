@@ -7,9 +7,9 @@ use super::rust_files;
 /// What a reader takes in at one sitting.
 const LINES_MAX: usize = 400;
 
-/// Where the tests of a file begin: nothing but tests under `tests/` and in a `tests.rs`.
+/// Where the tests of a file begin: nothing but tests in a `tests` folder and in a `tests.rs`.
 fn split_tests<'t>(file: &str, text: &'t str) -> (&'t str, &'t str) {
-    if file.starts_with("tests/") || file.ends_with("tests.rs") {
+    if file.starts_with("tests/") || file.contains("/tests/") || file.ends_with("tests.rs") {
         return ("", text);
     }
     text.split_at(text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len()))

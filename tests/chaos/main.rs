@@ -1,0 +1,4 @@
+//! Tests with real processes that are killed.
+
+#[cfg(test)]
+mod demo;

@@ -1,0 +1,216 @@
+//! Three nodes that work: order across nodes, and what a lost quorum means.
+
+use highwater::RangeCount;
+use highwater::chaos::{ClusterSize, LocalCluster};
+use highwater::wire::ProblemOutcome;
+
+use crate::world::{self, PATIENCE, POLL_INTERVAL, send, three_nodes};
+
+// C017: inclusive bounds, nothing skipped, nothing shared.
+#[tokio::test]
+async fn three_hundred_leases_over_all_nodes_are_contiguous_and_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = three_nodes(directory.path()).await;
+    let sequence = world::sequence(&cluster, "photos").await;
+    let client = world::client(&cluster);
+
+    let mut next = 1;
+    let mut nodes = std::collections::BTreeSet::new();
+    for count in [1, 2, 3, 7, 100, 4].into_iter().cycle().take(300) {
+        let grant = client
+            .lease(&sequence, RangeCount::constant(count))
+            .await
+            .unwrap();
+
+        assert_eq!(
+            grant.first(),
+            next,
+            "I2: no value is skipped and none comes late"
+        );
+        assert_eq!(grant.count(), count);
+        next = grant.last() + 1;
+        nodes.insert(grant.node());
+    }
+
+    assert_eq!(nodes.len(), 3, "every node was asked");
+}
+
+// C025: a crowd on one cold name.
+#[tokio::test]
+async fn a_thousand_leases_at_once_are_all_served_and_share_no_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = three_nodes(directory.path()).await;
+    let sequence = world::sequence(&cluster, "cold").await;
+    let client = std::sync::Arc::new(world::client(&cluster));
+
+    let mut leases = tokio::task::JoinSet::new();
+    for _ in 0..1_000 {
+        let (client, sequence) = (std::sync::Arc::clone(&client), sequence.clone());
+        leases.spawn(async move { client.lease(&sequence, RangeCount::ONE).await });
+    }
+    let mut values: Vec<u64> = leases
+        .join_all()
+        .await
+        .into_iter()
+        .map(|grant| grant.unwrap().first())
+        .collect();
+
+    values.sort_unstable();
+    assert_eq!(values, (1..=1_000).collect::<Vec<u64>>());
+}
+
+// C123: readiness is honest; I11: who reaches no quorum grants nothing.
+#[tokio::test]
+async fn a_node_without_a_quorum_grants_nothing_until_the_others_return() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let others: Vec<u64> = cluster
+        .ids()
+        .into_iter()
+        .filter(|id| *id != leader)
+        .collect();
+    let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+    let before = world::client(&cluster)
+        .lease(&sequence, RangeCount::ONE)
+        .await
+        .unwrap();
+
+    cluster.kill(&others).await.unwrap();
+    let leases = format!("{url}/v1/sequences/p/leases?timeout=1s");
+    let alone = send("POST", &leases, "", &[]).await;
+    wait_until_not_ready(&url).await;
+    let later = send("POST", &leases, "", &[]).await;
+    let read = send(
+        "GET",
+        &format!("{url}/v1/sequences/p?timeout=500ms"),
+        "",
+        &[],
+    )
+    .await;
+
+    // The first may have been proposed while it still led; later ones never are.
+    assert!([503, 504].contains(&alone.status), "{}", alone.text);
+    assert_eq!(later.status, 503, "{}", later.text);
+    assert_eq!(later.field("outcome"), "not_applied");
+    assert_eq!(
+        (read.status, read.field("code").as_str()),
+        (503, "no_leader")
+    );
+
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    let after = world::client(&cluster)
+        .lease(&sequence, RangeCount::ONE)
+        .await
+        .unwrap();
+    assert!(before.last() < after.first(), "I1, I2");
+    assert!(
+        after.first() <= before.last() + 2,
+        "only the one unknown lease may be a gap"
+    );
+}
+
+/// Waits until the node says that it is not ready.
+async fn wait_until_not_ready(url: &str) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while send("GET", &format!("{url}/readyz"), "", &[]).await.status != 503 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "it still says that it is ready"
+        );
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+// I5, C127: what a leader without a quorum cannot have proposed is not `unknown`, also in a crowd of all deadlines.
+#[tokio::test]
+async fn a_crowd_at_a_leader_without_a_quorum_is_told_that_nothing_happened() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let others: Vec<u64> = cluster
+        .ids()
+        .into_iter()
+        .filter(|id| *id != leader)
+        .collect();
+    let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+    cluster.kill(&others).await.unwrap();
+    wait_until_not_ready(&url).await;
+
+    let mut crowd = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let timeout = 100 + number * 17;
+        let leases = format!("{url}/v1/sequences/p/leases?timeout={timeout}ms");
+        crowd.spawn(async move { send("POST", &leases, "", &[]).await });
+    }
+
+    for answer in crowd.join_all().await {
+        assert_eq!(
+            (answer.status, answer.field("code").as_str()),
+            (503, "no_leader")
+        );
+        assert_eq!(answer.field("outcome"), "not_applied");
+    }
+}
+
+// C063, C131: SIGTERM ends a node in good order, with a quorum and without.
+#[tokio::test]
+async fn nodes_that_are_asked_to_stop_end_by_themselves_and_continue_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let before = world::client(&cluster)
+        .lease(&sequence, RangeCount::constant(5))
+        .await
+        .unwrap();
+
+    let ended = cluster.terminate_all(PATIENCE).await.unwrap();
+
+    assert!(ended.iter().all(|status| status.success()), "{ended:?}");
+    for id in cluster.ids() {
+        let log = std::fs::read_to_string(directory.path().join(format!("node-{id}.log"))).unwrap();
+        assert!(!log.contains("ERROR"), "{log}");
+    }
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    let after = world::client(&cluster)
+        .lease(&sequence, RangeCount::ONE)
+        .await
+        .unwrap();
+    assert_eq!(
+        after.first(),
+        before.last() + 1,
+        "C019: continues, and without a gap"
+    );
+}
+
+#[tokio::test]
+async fn five_nodes_serve_with_two_of_them_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster =
+        LocalCluster::create(directory.path(), ClusterSize::Five, world::program()).unwrap();
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+    let before = client
+        .lease(&sequence, RangeCount::constant(3))
+        .await
+        .unwrap();
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+
+    cluster.kill(&[leader, leader % 5 + 1]).await.unwrap();
+    let after = loop {
+        // A lease that the killed leader may have taken is unknown, and is not repeated by the client.
+        match client.lease(&sequence, RangeCount::constant(3)).await {
+            Ok(grant) => break grant,
+            Err(error) if error.outcome() == ProblemOutcome::Unknown => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+
+    assert!(before.last() < after.first());
+}

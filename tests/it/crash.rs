@@ -1,0 +1,65 @@
+//! kill -9 of every node at once, life after life, under load; one checker over all of them (I1, I2, I3).
+
+use std::time::Duration;
+
+use highwater::chaos::{Recorder, Worker};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{self, PATIENCE, three_nodes};
+
+const WORKERS: usize = 6;
+/// How many times all nodes are killed; `HIGHWATER_TEST_LIVES` asks for more.
+const LIVES: u64 = 4;
+/// What has to be granted in each life before it ends.
+const GRANTS_PER_LIFE: u64 = 150;
+
+// C085, C091: always starts, never asks for repair.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_acknowledged_is_granted_again_across_all_lives() {
+    let lives = std::env::var("HIGHWATER_TEST_LIVES").map_or(LIVES, |text| text.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    let sequence = world::sequence(&cluster, "photos").await;
+    let (recorder, lines) = Recorder::create(&directory.path().join("history.ndjson")).unwrap();
+    let progress = recorder.progress();
+    let mut recording = JoinSet::new();
+    recording.spawn(recorder.run());
+    let stop = CancellationToken::new();
+    let urls = cluster.urls();
+    let mut workers = JoinSet::new();
+    for number in 0..WORKERS {
+        let worker = Worker::new(format!("w{number}"), (1, &urls), &sequence, &lines).unwrap();
+        workers.spawn(worker.run(stop.clone()));
+    }
+
+    for life in 1..=lives {
+        let enough = life * GRANTS_PER_LIFE;
+        let grown = async {
+            while progress.grants() < enough {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, grown)
+            .await
+            .expect("grants go on in every life");
+        cluster.kill(&[1, 2, 3]).await.unwrap();
+        cluster.start_all().unwrap();
+        cluster.all_ready(PATIENCE).await.unwrap();
+    }
+    stop.cancel();
+    for ended in workers.join_all().await {
+        ended.unwrap();
+    }
+    drop(lines);
+    let mut checker = recording.join_next().await.unwrap().unwrap().unwrap();
+
+    let shown = world::client(&cluster).sequence(&sequence).await.unwrap();
+    checker.expect_start(&sequence, 1);
+    checker.expect_high(&sequence, shown.high.unwrap().get().unwrap());
+    let report = checker.check();
+    assert!(lives * GRANTS_PER_LIFE <= report.grants);
+    assert!(report.violations.is_empty(), "{report:#?}");
+    cluster.stop_all(Duration::from_secs(10)).await.unwrap();
+}

@@ -1,0 +1,100 @@
+//! What the tests share: clusters of real processes, and plain HTTP.
+
+use std::path::Path;
+use std::time::Duration;
+
+use highwater::SequenceName;
+use highwater::chaos::{ClusterSize, LocalCluster, Program};
+use highwater::client::Client;
+use highwater::wire::CreateBody;
+use serde_json::Value;
+
+/// Longer than anything takes on a busy machine: what is late for it does not come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a condition is looked at again.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The binary under test.
+pub(crate) fn program() -> Program {
+    Program {
+        path: env!("CARGO_BIN_EXE_highwater").into(),
+        arguments: Vec::new(),
+    }
+}
+
+/// A cluster of three in this directory, ready.
+pub(crate) async fn three_nodes(directory: &Path) -> LocalCluster {
+    three_nodes_of(directory, program()).await
+}
+
+/// A cluster of three nodes that are started by this program.
+pub(crate) async fn three_nodes_of(directory: &Path, program: Program) -> LocalCluster {
+    let mut cluster = LocalCluster::create(directory, ClusterSize::Three, program).unwrap();
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    cluster
+}
+
+/// A client of all nodes that asks them in turn.
+pub(crate) fn client(cluster: &LocalCluster) -> Client {
+    Client::builder()
+        .nodes(cluster.urls())
+        .spread(highwater::client::Spread::RoundRobin)
+        .build()
+        .unwrap()
+}
+
+/// The sequence of this name, created with the defaults.
+pub(crate) async fn sequence(cluster: &LocalCluster, name: &str) -> SequenceName {
+    let name: SequenceName = name.parse().unwrap();
+    client(cluster)
+        .create_sequence(&name, &CreateBody::default())
+        .await
+        .unwrap();
+    name
+}
+
+/// An answer as curl would show it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// A field of the body, as text.
+    pub(crate) fn field(&self, name: &str) -> String {
+        match &self.json()[name] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Sends a request with a body and headers, each `name: value`.
+pub(crate) async fn send(method: &str, url: &str, body: &str, headers: &[&str]) -> Answer {
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(PATIENCE)
+        .build()
+        .unwrap();
+    let method = method.parse().unwrap();
+    let mut request = http.request(method, url).body(body.to_owned());
+    for header in headers {
+        let (name, value) = header.split_once(": ").unwrap();
+        request = request.header(name, value);
+    }
+    let answer = request.send().await.unwrap();
+    Answer {
+        status: answer.status().as_u16(),
+        headers: answer.headers().clone(),
+        text: answer.text().await.unwrap(),
+    }
+}
