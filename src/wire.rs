@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    // C039: never silently rounded.
+    // jqlang/jq#1783: never silently rounded.
     #[test]
     fn a_number_above_the_exact_doubles_is_read_exactly() {
         for json in ["9007199254740993", "\"9007199254740993\""] {

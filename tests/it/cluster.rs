@@ -6,7 +6,7 @@ use highwater::wire::ProblemOutcome;
 
 use crate::world::{self, PATIENCE, POLL_INTERVAL, send, three_nodes};
 
-// C017: inclusive bounds, nothing skipped, nothing shared.
+// matrixorigin/matrixone#25911: inclusive bounds, nothing skipped, nothing shared.
 #[tokio::test]
 async fn three_hundred_leases_over_all_nodes_are_contiguous_and_in_order() {
     let directory = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ async fn three_hundred_leases_over_all_nodes_are_contiguous_and_in_order() {
     assert_eq!(nodes.len(), 3, "every node was asked");
 }
 
-// C025: a crowd on one cold name.
+// Meituan-Dianping/Leaf#143: a crowd on one cold name.
 #[tokio::test]
 async fn a_thousand_leases_at_once_are_all_served_and_share_no_value() {
     let directory = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ async fn a_thousand_leases_at_once_are_all_served_and_share_no_value() {
     assert_eq!(values, (1..=1_000).collect::<Vec<u64>>());
 }
 
-// C123: readiness is honest; I11: who reaches no quorum grants nothing.
+// apache/hugegraph#3183: readiness is honest; I11: who reaches no quorum grants nothing.
 #[tokio::test]
 async fn a_node_without_a_quorum_grants_nothing_until_the_others_return() {
     let directory = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ async fn wait_until_not_ready(url: &str) {
     }
 }
 
-// I5, C127: what a leader without a quorum cannot have proposed is not `unknown`, also in a crowd of all deadlines.
+// I5, KanishJebaMathewM/Truxify#10682: what a leader without a quorum cannot have proposed is not `unknown`, also in a crowd of all deadlines.
 #[tokio::test]
 async fn a_crowd_at_a_leader_without_a_quorum_is_told_that_nothing_happened() {
     let directory = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ async fn a_crowd_at_a_leader_without_a_quorum_is_told_that_nothing_happened() {
     }
 }
 
-// C063, C131: SIGTERM ends a node in good order, with a quorum and without.
+// databendlabs/openraft#1357, scylladb/scylladb#16682: SIGTERM ends a node in good order, with a quorum and without.
 #[tokio::test]
 async fn nodes_that_are_asked_to_stop_end_by_themselves_and_continue_later() {
     let directory = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ async fn nodes_that_are_asked_to_stop_end_by_themselves_and_continue_later() {
     assert_eq!(
         after.first(),
         before.last() + 1,
-        "C019: continues, and without a gap"
+        "clockworklabs/SpacetimeDB#158: continues, and without a gap"
     );
 }
 

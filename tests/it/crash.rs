@@ -15,7 +15,7 @@ const LIVES: u64 = 4;
 /// What has to be granted in each life before it ends.
 const GRANTS_PER_LIFE: u64 = 150;
 
-// C085, C091: always starts, never asks for repair.
+// canonical/raft#199, spacejam/sled#1533: always starts, never asks for repair.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_granted_again_across_all_lives() {
     let lives = std::env::var("HIGHWATER_TEST_LIVES").map_or(LIVES, |text| text.parse().unwrap());

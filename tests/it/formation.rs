@@ -24,7 +24,7 @@ async fn cluster_ids(cluster: &LocalCluster) -> BTreeSet<String> {
     ids
 }
 
-// C087: one cluster, whoever is first.
+// dgraph-io/dgraph#1828: one cluster, whoever is first.
 #[tokio::test]
 async fn three_empty_nodes_that_start_at_once_form_one_cluster() {
     let rounds =
@@ -59,7 +59,7 @@ async fn a_cluster_forms_only_once_every_member_has_come() {
     assert_eq!(cluster_ids(&cluster).await.len(), 1);
 }
 
-// C049, C051: amnesia is told by the incarnation, whoever starts first.
+// databendlabs/openraft#2002, lni/dragonboat#256: amnesia is told by the incarnation, whoever starts first.
 #[tokio::test]
 async fn a_wiped_node_neither_votes_nor_forms_a_cluster_also_when_it_starts_first() {
     for wiped in [1, 3] {

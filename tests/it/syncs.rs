@@ -69,7 +69,7 @@ fn a_trace_is_read_whole_and_in_parts() {
     assert_eq!(syncs(trace), [(100.5, 100.75), (101.0, 101.5)]);
 }
 
-// C089: sled's flush is no sync.
+// spacejam/sled#1452: sled's flush is no sync.
 #[tokio::test]
 async fn a_quorum_has_synced_before_each_grant_is_answered() {
     let directory = tempfile::tempdir().unwrap();

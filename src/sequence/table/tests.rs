@@ -173,7 +173,7 @@ fn creating_again_with_the_same_settings_finds_the_sequence_as_it_is() {
     );
 }
 
-// C015: the last value can be granted once, and a range past it is refused whole.
+// duckdb/duckdb#2692: the last value can be granted once, and a range past it is refused whole.
 #[test]
 fn a_range_that_does_not_fit_is_refused_whole_and_the_last_value_is_granted_once() {
     for max_value in [20, u64::MAX] {

@@ -421,7 +421,7 @@ mod tests {
         );
     }
 
-    // C051, C049: judged by incarnation, also where the lowest id is the one that lost its disk.
+    // lni/dragonboat#256, databendlabs/openraft#2002: judged by incarnation, also where the lowest id is the one that lost its disk.
     #[test]
     fn a_wiped_member_is_refused_by_whoever_holds_the_record() {
         let incarnations = three();

@@ -596,7 +596,7 @@ async fn a_store_opens_only_after_adoption() {
 
 #[tokio::test]
 async fn a_directory_that_is_none_is_refused_by_name() {
-    // C095: an operator's mistake is told, and is no panic.
+    // spacejam/sled#823: an operator's mistake is told, and is no panic.
     let guard = tempfile::tempdir().unwrap();
     let file = guard.path().join("file");
     fs::write(&file, "").unwrap();

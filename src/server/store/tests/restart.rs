@@ -61,7 +61,7 @@ async fn a_truncated_tail_stays_away() {
 
 #[tokio::test]
 async fn a_purge_outlives_a_later_truncation() {
-    // C065: a log store that forgets where it was purged to does not start.
+    // sebadob/hiqlite CHANGELOG v0.12.0: a log store that forgets where it was purged to does not start.
     let (guard, mut store) = new_store();
     append_grants(&mut store, 1, 0..50).await;
     apply(&mut store, (0..40).map(|index| grant(1, index))).await;

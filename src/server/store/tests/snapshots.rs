@@ -65,7 +65,7 @@ async fn a_snapshot_built_installed_and_restarted_is_the_same_table() {
 
 #[tokio::test]
 async fn entries_are_applied_once_through_twenty_restarts() {
-    // C079: what was in the snapshot is not granted a second time.
+    // shaj13/raft#27: what was in the snapshot is not granted a second time.
     let (guard, mut store) = new_store();
     append_grants(&mut store, 1, 0..20).await;
     apply(&mut store, (0..10).map(|index| grant(1, index))).await;
@@ -91,7 +91,7 @@ async fn entries_are_applied_once_through_twenty_restarts() {
 
 #[tokio::test]
 async fn a_build_that_ends_after_an_installation_never_replaces_it() {
-    // C083: a snapshot is being built while a newer one is installed.
+    // rqlite/rqlite#2759: a snapshot is being built while a newer one is installed.
     let (_source_guard, mut source) = new_store();
     apply(&mut source, (0..50).map(|index| grant(1, index))).await;
     let sent = build(&mut source).await;
@@ -117,7 +117,7 @@ async fn a_build_that_ends_after_an_installation_never_replaces_it() {
 
 #[tokio::test]
 async fn builds_and_installations_at_once_end_with_the_newest_state() {
-    // C083, in many rounds and in any order.
+    // rqlite/rqlite#2759, in many rounds and in any order.
     let (_source_guard, mut source) = new_store();
     let (guard, mut store) = new_store();
     for round in 0..40_u64 {

@@ -199,7 +199,7 @@ async fn a_full_queue_does_not_hold_up_a_purge_either() {
 
 #[tokio::test]
 async fn a_failed_sync_fails_its_group_and_all_after_it_and_is_never_tried_again() {
-    // C101: after an EIO the kernel has dropped the pages; a second sync that succeeds means nothing.
+    // redis/redis#8111: after an EIO the kernel has dropped the pages; a second sync that succeeds means nothing.
     for which in [is_database, is_superblock] {
         let disk = Disk::default();
         let (guard, mut store) = new_store_with(disk.probe());
