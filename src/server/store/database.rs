@@ -10,7 +10,7 @@ use std::io;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -38,6 +38,8 @@ const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long the syncs and reads after it may take: a slow disk is no damage.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often sled's lock is looked at again.
+const LOCK_RETRY: Duration = Duration::from_millis(5);
 /// How much longer either may take for each gigabyte.
 const TIME_MAX_PER_GIB: Duration = Duration::from_secs(1);
 /// The thread on which sled opens. Its panics, and those of sled's own threads meanwhile, are errors.
@@ -129,6 +131,21 @@ fn cost(value_bytes: usize) -> usize {
     KEY_BYTES + value_bytes + OPERATION_BYTES
 }
 
+/// sled's own threads hold its lock for a moment after the last handle of an earlier store in this process is gone.
+/// Nobody else can hold it, because the directory is locked; so where it is not given back, sled says what is wrong.
+fn wait_until_unlocked(file: &Path) {
+    let Ok(file) = File::open(file) else {
+        return;
+    };
+    let until = Instant::now() + OPEN_TIME_MAX / 2;
+    while let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
+        if until <= Instant::now() {
+            return;
+        }
+        std::thread::sleep(LOCK_RETRY);
+    }
+}
+
 /// From which end records are removed: whichever leaves no hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
@@ -175,6 +192,7 @@ impl Database {
         let path = path.to_path_buf();
         guarded(&path.clone(), OPEN_TIME_MAX, move || {
             let damaged = |error: sled::Error| damaged(&path, &error);
+            wait_until_unlocked(&path.join("db"));
             let db = sled::Config::new()
                 .path(&path)
                 .segment_size(SEGMENT_BYTES)
