@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
+use clap::builder::BoolishValueParser;
 use futures::future::{Either, select};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use serde::Deserialize;
@@ -56,7 +57,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", env = "HIGHWATER_CONFIG")]
     pub(super) config: Option<PathBuf>,
     /// Listen beyond this machine without tokens and TLS
-    #[arg(long, env = "HIGHWATER_INSECURE")]
+    #[arg(long, env = "HIGHWATER_INSECURE", value_parser = BoolishValueParser::new())]
     pub(super) insecure: bool,
     /// How often a leader shows that it is there, in milliseconds; election time-outs are 3 to 6 times as long; 40 by default
     #[arg(long, value_name = "N", env = "HIGHWATER_HEARTBEAT_MS")]

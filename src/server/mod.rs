@@ -88,9 +88,12 @@ struct Node {
 
 impl Node {
     fn listen(config: Config) -> Result<Self, ServerError> {
+        // What was told wrongly is refused before anything is made.
+        let peer_at = config.bind_address(&config.peer_listen)?;
+        let api_at = config.bind_address(&config.api_listen)?;
         let dir = DataDir::open(&config.data_dir)?;
-        let peer_listener = bind(&config, "peer", &config.peer_listen)?;
-        let api_listener = bind(&config, "API", &config.api_listen)?;
+        let peer_listener = bind("peer", &config.peer_listen, peer_at)?;
+        let api_listener = bind("API", &config.api_listen, api_at)?;
         Ok(Self {
             plan: plan(&config, &api_listener, &peer_listener),
             config,
@@ -293,11 +296,10 @@ fn open_store(dir: &DataDir) -> Result<Store, ServerError> {
 }
 
 fn bind(
-    config: &Config,
     purpose: &'static str,
     address: &Address,
+    at: SocketAddr,
 ) -> Result<TcpListener, ServerError> {
-    let at = config.bind_address(address)?;
     TcpListener::bind(at).map_err(|source| ServerError::Bind {
         purpose,
         address: address.clone(),

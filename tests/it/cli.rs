@@ -297,3 +297,26 @@ fn the_version_is_on_standard_output() {
         concat!("highwater ", env!("CARGO_PKG_VERSION"), "\n")
     );
 }
+
+#[test]
+fn an_address_that_strangers_reach_is_refused_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+
+    let said = highwater(&[
+        "serve",
+        "--listen",
+        "0.0.0.0:0",
+        "--peer-listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data.to_str().unwrap(),
+    ]);
+
+    assert_eq!(said.exit, 2);
+    assert_eq!(
+        said.err,
+        "highwater: address 0.0.0.0:0 is not loopback, and nothing protects it: listen on 127.0.0.1, or accept the risk with --insecure\n"
+    );
+    assert!(!data.exists());
+}
