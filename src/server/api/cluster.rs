@@ -53,7 +53,7 @@ fn describe(service: &Service, view: ClusterView) -> ClusterBody {
     let spare = u64::try_from(reachable.saturating_sub(quorum)).unwrap_or(u64::MAX);
     ClusterBody {
         cluster: service.cluster.to_string(),
-        epoch: service.consensus.tables().table().header().epoch,
+        epoch: service.epoch(),
         node: service.consensus.node().get(),
         leader: leader.map(NodeId::get),
         term: view.term,

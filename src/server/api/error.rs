@@ -42,8 +42,6 @@ pub(super) enum ApiError {
     BodyTooLarge { limit: usize },
     #[error(transparent)]
     Refused(Refusal),
-    #[error("no such sequence: create it first")]
-    UnknownSequence,
     #[error("this node is starting: it has not caught up with the cluster yet")]
     Starting,
     #[error(transparent)]
@@ -117,7 +115,6 @@ impl ApiError {
                 "send a smaller body",
             ),
             Self::Refused(refusal) => refusal_kind(refusal),
-            Self::UnknownSequence => refusal_kind(&Refusal::UnknownSequence),
             Self::Starting => refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "starting",

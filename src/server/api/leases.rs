@@ -76,7 +76,7 @@ impl Granted {
             last: number(self.range.last()),
             count: self.count.get(),
             increment: number(self.range.increment().get()),
-            epoch: service.consensus.tables().table().header().epoch,
+            epoch: service.epoch(),
             cluster: service.cluster.to_string(),
             term: self.log_id.committed_leader_id().term,
             index: self.log_id.index(),

@@ -41,6 +41,13 @@ pub(crate) struct Service {
     pub(crate) recovered: watch::Receiver<bool>,
 }
 
+impl Service {
+    /// Generation of the cluster's history.
+    fn epoch(&self) -> u64 {
+        self.consensus.tables().table().header().epoch
+    }
+}
+
 /// What handlers share. The service is absent until the node has formed and opened its store.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {

@@ -11,7 +11,7 @@ use super::Api;
 use super::error::ApiError;
 use super::extract::{Name, Options, Timeout, read_json, refuse_request_key};
 use super::leases::mismatched;
-use crate::sequence::{Command, Outcome, RangeCount, Sequence, SequenceName, Settings};
+use crate::sequence::{Command, Outcome, RangeCount, Refusal, Sequence, SequenceName, Settings};
 use crate::wire::{AdvanceBody, AdvancedBody, CreateBody, Number, SequenceBody};
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,7 +62,8 @@ pub(super) async fn show(
     let service = api.service()?;
     service.consensus.linearize(deadline).await?;
     let table = service.consensus.tables().table();
-    let found = table.get(&sequence).ok_or(ApiError::UnknownSequence)?;
+    let found = table.get(&sequence);
+    let found = found.ok_or(ApiError::Refused(Refusal::UnknownSequence))?;
     Ok(Json(describe(sequence, found)))
 }
 

@@ -21,7 +21,7 @@ use crate::server::types::{
     TypeConfig,
 };
 
-/// Batches that wait for a proposal: one in flight from each of a few origins, and room for bursts.
+/// Batches that wait for a proposal: a few in flight from each node, and room for more nodes.
 const QUEUE_MAX: usize = 256;
 /// What each batch costs in a proposal besides its bytes: its length.
 const BATCH_FRAME_BYTES: usize = 8;
