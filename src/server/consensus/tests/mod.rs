@@ -7,6 +7,7 @@ mod fuzz;
 mod memory;
 mod refusals;
 mod snapshots;
+mod stored;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -222,7 +223,7 @@ impl Caller {
 
     async fn client_to(&self, member: &Member) -> super::network::PeerClient {
         use openraft::network::RaftNetworkFactory;
-        self.peers.network().new_client(id(NODE), member).await
+        self.peers.network(None).new_client(id(NODE), member).await
     }
 }
 
