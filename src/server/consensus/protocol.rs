@@ -15,7 +15,7 @@ use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::{NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
-pub(crate) const PROTOCOL_VERSION: u16 = 1;
+pub(crate) const PROTOCOL_VERSION: u16 = 2;
 
 /// A question to a peer that has one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

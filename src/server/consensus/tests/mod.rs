@@ -172,6 +172,10 @@ impl Node {
     }
 
     fn start_on(socket: TcpListener) -> Self {
+        Self::start_with(socket, Timing::default())
+    }
+
+    fn start_with(socket: TcpListener, timing: Timing) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (forwards, forwarded) = mpsc::channel(2);
         let service = Recorder {
@@ -186,7 +190,7 @@ impl Node {
             file: FILE,
             identity: identity_seen,
             service: service_seen,
-            timing: Timing::default(),
+            timing,
             tasks: tasks.clone(),
         };
         tasks.spawn(listener.serve(socket));

@@ -32,10 +32,13 @@ impl Disk {
         })
     }
 
-    fn set(&self, hangs: bool) {
-        let (held, changed) = &*self.0;
-        *held.lock().unwrap() = hangs;
-        changed.notify_all();
+    fn hang(&self) {
+        *self.0.0.lock().unwrap() = true;
+    }
+
+    fn go_on(&self) {
+        *self.0.0.lock().unwrap() = false;
+        self.0.1.notify_all();
     }
 }
 
@@ -125,7 +128,7 @@ impl Place {
             node: record.node,
             incarnation: identity.incarnation,
         };
-        let (tasks, timing) = (Tasks::default(), Timing::default());
+        let (tasks, timing) = (Tasks::default(), Timing::from_heartbeat_ms(100).unwrap());
         let peers = Peers::new(local, timing, tasks.clone());
         let log_size = store.log_size.clone();
         let parts = (store.log, store.machine, store.tables, store.log_size);
@@ -200,8 +203,8 @@ impl StoredNode {
         within(self.closed.wait()).await;
     }
 
-    /// Has a batch of these commands applied.
-    async fn propose(&self, commands: Vec<Command>) {
+    /// Proposes a batch of these commands, and says whether it was applied.
+    async fn propose(&self, commands: Vec<Command>) -> bool {
         let (reply, answer) = oneshot::channel();
         let forwarded = Forwarded {
             batch: codec::encode(&batch(commands)).into(),
@@ -209,16 +212,7 @@ impl StoredNode {
             reply,
         };
         self.proposals.send(forwarded).await.unwrap();
-        let answer = within(answer).await.unwrap();
-        assert!(matches!(answer, ForwardReply::Applied { .. }), "{answer:?}");
-    }
-
-    async fn create(&self, name: &SequenceName) {
-        let command = Command::Create {
-            sequence: name.clone(),
-            settings: Settings::default(),
-        };
-        self.propose(vec![command]).await;
+        matches!(within(answer).await.unwrap(), ForwardReply::Applied { .. })
     }
 
     fn purged(&self) -> Option<LogId> {
@@ -235,12 +229,27 @@ async fn stored_leader(nodes: &[StoredNode]) -> &StoredNode {
     nodes.iter().find(|node| node.leads()).unwrap()
 }
 
-/// A batch as large as batches get.
-fn large_batch(name: &SequenceName) -> Vec<Command> {
-    let command = Command::Grant {
-        sequence: name.clone(),
-        count: RangeCount::ONE,
+/// Has a batch of these commands applied by whoever leads.
+async fn propose(nodes: &[StoredNode], commands: &[Command]) {
+    while !stored_leader(nodes).await.propose(commands.to_vec()).await {}
+}
+
+/// A sequence, created, and the command that grants one value of it.
+async fn sequence(nodes: &[StoredNode], name: &str) -> Command {
+    let sequence: SequenceName = name.parse().unwrap();
+    let create = Command::Create {
+        sequence: sequence.clone(),
+        settings: Settings::default(),
     };
+    propose(nodes, &[create]).await;
+    Command::Grant {
+        sequence,
+        count: RangeCount::ONE,
+    }
+}
+
+/// A batch as large as batches get.
+fn large_batch(command: Command) -> Vec<Command> {
     let size = codec::encode(&command).len();
     vec![command; (BATCH_BYTES_MAX / size).min(BATCH_COMMANDS_MAX) - 1]
 }
@@ -250,10 +259,7 @@ fn large_batch(name: &SequenceName) -> Vec<Command> {
 async fn a_node_whose_tail_was_replaced_by_a_shorter_log_recovers_in_an_idle_cluster() {
     let cluster = cluster(3).await;
     let nodes = cluster.start(Retention::default()).await;
-    stored_leader(&nodes)
-        .await
-        .create(&"s".parse().unwrap())
-        .await;
+    sequence(&nodes, "s").await;
     let applied = stored_leader(&nodes).await.applied();
     wait_until(|| nodes.iter().all(|node| applied <= node.applied())).await;
     for node in nodes {
@@ -287,18 +293,16 @@ async fn a_log_of_large_batches_is_purged_long_before_it_has_ten_thousand_entrie
     retention.snapshot.bytes /= 8;
     retention.kept = 10;
     let nodes = cluster.start(retention).await;
-    let leader = stored_leader(&nodes).await;
-    let name: SequenceName = "n".repeat(32).parse().unwrap();
-    leader.create(&name).await;
+    let batch = large_batch(sequence(&nodes, &"n".repeat(32)).await);
 
     let mut longest = 0;
     let mut snapshots = BTreeSet::new();
     while snapshots.len() < 3 {
-        leader.propose(large_batch(&name)).await;
-        let log = leader.log_size.all();
+        propose(&nodes, &batch).await;
+        let log = nodes[0].log_size.all();
         assert!(log.entries < 1_000, "{log:?} without a snapshot");
         longest = longest.max(log.bytes);
-        snapshots.extend(leader.purged());
+        snapshots.extend(nodes[0].purged());
     }
 
     assert!(
@@ -355,10 +359,8 @@ async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and
         },
     };
     let nodes = cluster.start(retention).await;
-    let name: SequenceName = "s".parse().unwrap();
-    stored_leader(&nodes).await.create(&name).await;
-    let leader = stored_leader(&nodes).await;
-    let created = leader.applied();
+    let grant = sequence(&nodes, "s").await;
+    let created = stored_leader(&nodes).await.applied();
     wait_until(|| nodes.iter().all(|node| created <= node.applied())).await;
     let (slow, place) = nodes
         .iter()
@@ -366,24 +368,17 @@ async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and
         .find(|(node, _)| !node.leads())
         .unwrap();
 
-    place.disk.set(true);
-    let grant = Command::Grant {
-        sequence: name.clone(),
-        count: RangeCount::ONE,
-    };
-    let behind = slow
-        .consensus
-        .raft()
-        .metrics()
-        .borrow_watched()
-        .last_log_index;
+    place.disk.hang();
+    let log_end = |node: &StoredNode| node.consensus.status().last_log_index;
+    let behind = log_end(slow);
     for _ in 0..2 * retention.lag.entries {
-        leader.propose(vec![grant.clone()]).await;
+        propose(&nodes, std::slice::from_ref(&grant)).await;
     }
+    let leader = stored_leader(&nodes).await;
     wait_until(|| behind < leader.purged().map(|purged| purged.index())).await;
     assert!(leader.log_size.all().entries <= 2 * retention.lag.entries);
 
-    place.disk.set(false);
+    place.disk.go_on();
     wait_until(|| slow.applied() == leader.applied()).await;
     assert!(
         behind < slow.purged().map(|purged| purged.index()),

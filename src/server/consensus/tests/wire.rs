@@ -1,4 +1,4 @@
-//! Every message of peer protocol 1, byte for byte: a change here is a new protocol version, not a new expectation.
+//! Every message of peer protocol 2, byte for byte: a change here is a new protocol version, not a new expectation.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -47,8 +47,8 @@ fn two_members() -> Membership {
 }
 
 #[test]
-fn the_protocol_version_is_1() {
-    assert_eq!(PROTOCOL_VERSION, 1);
+fn the_protocol_version_is_2() {
+    assert_eq!(PROTOCOL_VERSION, 2);
 }
 
 #[test]
@@ -157,6 +157,7 @@ fn refusals_keep_their_bytes() {
         01000000 0600000001000000 00000000a1000000 0000000000000000 00000000b1000000 \
         0000000000000000 00000000",
     );
+    refused(Refusal::TooManyConnections, "01000000 07000000");
 }
 
 #[test]
