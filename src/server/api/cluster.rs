@@ -21,7 +21,7 @@ pub(super) async fn show(State(api): State<Api>) -> Result<Json<ClusterBody>, Ap
     let view = service
         .consensus
         .cluster(Instant::now() + SURVEY_TIMEOUT)
-        .await;
+        .await?;
     Ok(Json(describe(&service, view)))
 }
 

@@ -3,7 +3,9 @@
 //! Nothing here knows Raft or disk. A handler reads the request whole, submits a command or proves a read, and
 //! writes the answer; whatever goes wrong is an [`error::ApiError`], which says what became of the request.
 
+mod bodies;
 mod cluster;
+mod connections;
 mod error;
 mod extract;
 mod leases;
@@ -14,12 +16,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
 
-pub(crate) use self::listener::serve;
+pub(crate) use self::listener::{CONNECTIONS_MAX, serve};
 
+use self::bodies::Bodies;
 use self::error::ApiError;
 use super::batcher;
 use super::consensus::Consensus;
@@ -76,6 +80,7 @@ impl Api {
             .route("/readyz", get(cluster::ready))
             .fallback(async || ApiError::UnknownPath)
             .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+            .layer(from_fn_with_state(Bodies::default(), bodies::admit))
             .layer(axum::middleware::map_response(
                 move |mut response: Response| {
                     response.headers_mut().insert(NODE_HEADER, node.clone());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use self::courier::{Courier, Place};
@@ -22,8 +22,11 @@ use super::consensus::{Consensus, Forwarded};
 use super::types::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, LogId};
 use crate::sequence::{Command, Outcome};
 
-/// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work.
-const QUEUE_MAX: usize = 16_384;
+/// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work. Below the
+/// number of connections, so that it is reached before a client is turned away without a word.
+const QUEUE_MAX: usize = 4_096;
+/// The most bytes of commands that wait or are in flight.
+const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Batches in flight at once. With only one, the first request after an answer would travel alone and all others wait
 /// for its return; the leader merges what arrives meanwhile into one entry anyway.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
@@ -45,7 +48,7 @@ pub(crate) struct Committed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubmitError {
     /// Not applied: the node's queue is full.
-    #[error("{QUEUE_MAX} requests wait at this node already")]
+    #[error("{QUEUE_MAX} requests, or {QUEUE_BYTES_MAX} bytes of them, wait at this node already")]
     Overloaded,
     /// Not applied: no leader took the request before its deadline.
     #[error("no leader took the request before its deadline")]
@@ -69,6 +72,7 @@ pub(crate) enum SubmitError {
 pub(crate) struct Handle {
     consensus: Consensus,
     queue: mpsc::Sender<Pending>,
+    room: Arc<Semaphore>,
 }
 
 impl Handle {
@@ -83,8 +87,11 @@ impl Handle {
     ) -> Result<Committed, SubmitError> {
         let ticket = Arc::new(Ticket::default());
         let (reply, answer) = oneshot::channel();
+        let bytes = u32::try_from(size(&command)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
         let pending = Pending {
             command,
+            _room: room.map_err(|_full| SubmitError::Overloaded)?,
             deadline,
             ticket: Arc::clone(&ticket),
             reply,
@@ -124,6 +131,7 @@ impl Batcher {
         let handle = Handle {
             consensus: consensus.clone(),
             queue: sender,
+            room: Arc::new(Semaphore::new(QUEUE_BYTES_MAX)),
         };
         let batcher = Self {
             queue,

@@ -7,6 +7,7 @@
 mod formation;
 mod inbound;
 mod proposer;
+mod reads;
 mod retention;
 mod status;
 
@@ -55,6 +56,7 @@ pub(crate) use service::Forwarded;
 pub(crate) use status::{ClusterView, MemberView};
 
 use self::inbound::LastAppend;
+use self::reads::Reads;
 use self::retention::LagLimit;
 use super::config::Timing;
 use super::store::{LogSize, LogStore, StateMachine, TableReader};
@@ -82,6 +84,9 @@ pub(crate) enum ReadError {
     /// No leader proved itself before the deadline.
     #[error("no leader proved itself in time")]
     NoLeader,
+    /// It waited behind others until its deadline.
+    #[error("the read waited behind others until its deadline")]
+    Crowded,
     /// Raft ended; the process is about to.
     #[error("raft has stopped")]
     Stopped,
@@ -97,6 +102,7 @@ pub(crate) struct Consensus {
     retention: Retention,
     timing: Timing,
     last_append: LastAppend,
+    reads: Reads,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -130,6 +136,7 @@ impl Consensus {
             retention,
             timing,
             last_append: LastAppend::default(),
+            reads: Reads::default(),
         })
     }
 
@@ -235,6 +242,7 @@ impl Consensus {
     /// # Errors
     /// [`ReadError`] where no leader proved itself before the deadline.
     pub(crate) async fn linearize(&self, deadline: Instant) -> Result<(), ReadError> {
+        let _place = self.reads.read(deadline).await?;
         let mut changes = self.changes();
         while Instant::now() < deadline {
             let leader = self.leader();
