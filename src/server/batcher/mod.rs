@@ -207,9 +207,103 @@ const fn size_max() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use futures::future::join_all;
+
     use super::*;
     use crate::sequence::{Batch, BatchHash, RangeCount, SequenceName, SessionId, Settings};
     use crate::server::codec;
+    use crate::server::config::Timing;
+    use crate::server::consensus::{LocalNode, Peers, Proposer, Retention};
+    use crate::server::store::{DataDir, FormationRecord, Store};
+    use crate::server::tasks::Tasks;
+    use crate::server::types::{ClusterId, Member, NodeId};
+
+    /// A batcher that forms no batch, over a Raft that does not run.
+    async fn stuck() -> (Batcher, Handle, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut dir = DataDir::open(directory.path()).unwrap();
+        let node = NodeId::from(1);
+        let local = LocalNode {
+            cluster: ClusterId::generate(),
+            node,
+            incarnation: dir.identity().incarnation,
+        };
+        let member = Member {
+            incarnation: local.incarnation,
+            ..Member::default()
+        };
+        dir.adopt(FormationRecord {
+            cluster: local.cluster,
+            node,
+            members: BTreeMap::from([(node, member)]),
+        })
+        .unwrap();
+        let store = Store::open(&dir).unwrap();
+        let parts = (store.log, store.machine, store.tables, store.log_size);
+        let peers = Peers::new(local, Timing::default(), Tasks::default());
+        let built = Consensus::build(parts, node, peers, Timing::default(), Retention::default());
+        let (proposals, _) = Proposer::queue();
+        let (batcher, handle) = Batcher::new(built.await.unwrap(), proposals);
+        (batcher, handle, directory)
+    }
+
+    fn a_grant() -> Command {
+        Command::Grant {
+            sequence: "s".parse().unwrap(),
+            count: RangeCount::ONE,
+        }
+    }
+
+    #[tokio::test]
+    async fn beyond_the_queues_length_a_request_is_overloaded_at_once_and_the_others_wait() {
+        let (_batcher, handle, _directory) = stuck().await;
+        let (soon, late) = (Duration::from_millis(300), Duration::from_secs(60));
+        let deadline = Instant::now() + soon;
+        let waiting = join_all((0..QUEUE_MAX).map(|_| handle.submit(a_grant(), deadline)));
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+
+        let surplus = handle.submit(a_grant(), Instant::now() + late).await;
+
+        let error = surplus.unwrap_err();
+        assert_eq!(error, SubmitError::Overloaded);
+        assert_eq!(
+            error.to_string(),
+            "4096 requests, or 8388608 bytes of them, wait at this node already"
+        );
+        // None of those was sent, and that is what they are told.
+        for answer in waiting.await {
+            assert_eq!(answer, Err(SubmitError::NoLeader));
+        }
+    }
+
+    #[tokio::test]
+    async fn beyond_the_queues_bytes_a_request_is_overloaded_and_the_room_comes_back() {
+        let (batcher, handle, _directory) = stuck().await;
+        let all = u32::try_from(QUEUE_BYTES_MAX).unwrap();
+        let others = handle.room.try_acquire_many(all - 100).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(size(&a_grant()) <= 100 && 100 < 2 * size(&a_grant()));
+        let mut first = Box::pin(handle.submit(a_grant(), deadline));
+        assert!(futures::poll!(&mut first).is_pending());
+
+        assert_eq!(
+            handle.submit(a_grant(), deadline).await,
+            Err(SubmitError::Overloaded)
+        );
+
+        drop(others);
+        let mut second = Box::pin(handle.submit(a_grant(), deadline));
+        assert!(futures::poll!(&mut second).is_pending());
+        // The batcher ends with what it holds.
+        drop(batcher);
+        assert_eq!(first.await, Err(SubmitError::Stopping));
+        assert_eq!(second.await, Err(SubmitError::Stopping));
+        assert_eq!(handle.room.available_permits(), QUEUE_BYTES_MAX);
+    }
 
     #[test]
     fn no_command_is_larger_than_its_bound() {
