@@ -11,6 +11,8 @@ mod crash;
 #[cfg(test)]
 mod formation;
 #[cfg(test)]
+mod overload;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod scripts;

@@ -98,3 +98,15 @@ pub(crate) async fn send(method: &str, url: &str, body: &str, headers: &[&str]) 
         text: answer.text().await.unwrap(),
     }
 }
+
+/// Waits until the node says that it is not ready.
+pub(crate) async fn wait_until_not_ready(url: &str) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while send("GET", &format!("{url}/readyz"), "", &[]).await.status != 503 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "it still says that it is ready"
+        );
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
