@@ -4,8 +4,10 @@
 //! `next`, `remaining`, `previous`, `to`) is a [`Number`]: written in the sequence's form, read in both.
 
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::sequence::{IdForm, NUMBER_SAFE_MAX, SequenceName};
@@ -92,24 +94,73 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// What stands in a body is a number: a null may be a client's lost value, and must not become the default.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Number>, D::Error> {
+    Number::deserialize(deserializer).map(Some)
+}
+
+/// A body that is a JSON object. Without it an array of the fields' values would be taken as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<Object<T>, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
 /// The body of `PUT /v1/sequences/{name}`: what is left out has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateBody {
     /// The first value; 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub start: Option<Number>,
     /// The distance between neighbours, at least 1; 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub increment: Option<Number>,
     /// No value above it is granted; 2^53 − 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub max_value: Option<Number>,
     /// Values reserved ahead; 0 by default, and nothing else so far.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub cache: Option<Number>,
     /// The most values of one lease, up to 2^32 − 1; 1,000,000 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub max_lease: Option<Number>,
 }
 
@@ -147,7 +198,11 @@ pub struct SequenceBody {
 #[serde(deny_unknown_fields)]
 pub struct LeaseBody {
     /// How many values, 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub count: Option<Number>,
 }
 
@@ -329,6 +384,20 @@ mod tests {
             "\"18446744073709551617\"",
         ] {
             assert!(serde_json::from_str::<Number>(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_an_object_of_fields_with_values() {
+        let read = serde_json::from_str::<Object<LeaseBody>>;
+
+        assert_eq!(read("{}").unwrap(), Object::default());
+        assert_eq!(
+            read("{\"count\":3}").unwrap().0.count.unwrap().get(),
+            Some(3)
+        );
+        for json in ["[3]", "null", "3", "\"3\"", "{\"count\":null}"] {
+            assert!(read(json).is_err(), "{json}");
         }
     }
 

@@ -167,7 +167,7 @@ const CASES: &[Case] = &[
         "/v1/sequences/small/leases",
         r#"{"count":1.5}"#,
         400,
-        "invalid_body",
+        "invalid_count",
         "the body is not understood: count: invalid type: floating point `1.5`, expected an integer from 0 to 2^64 - 1, as a number or a string of digits at line 1 column 12",
     ),
     (

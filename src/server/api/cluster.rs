@@ -8,6 +8,8 @@ use axum::http::StatusCode;
 use tokio::time::Instant;
 
 use super::error::ApiError;
+use super::extract::Options;
+use super::sequences::Plain;
 use super::{Api, Service};
 use crate::server::consensus::{ClusterView, MemberView};
 use crate::server::types::NodeId;
@@ -16,12 +18,14 @@ use crate::wire::{ClusterBody, MemberBody, MemberRole};
 /// How long the members are waited for: longer than a slow sync, shorter than a person's patience.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) async fn show(State(api): State<Api>) -> Result<Json<ClusterBody>, ApiError> {
+pub(super) async fn show(
+    State(api): State<Api>,
+    Options(options): Options<Plain>,
+) -> Result<Json<ClusterBody>, ApiError> {
+    let deadline = options.timeout.deadline();
     let service = api.running()?;
-    let view = service
-        .consensus
-        .cluster(Instant::now() + SURVEY_TIMEOUT)
-        .await;
+    let latest = deadline.min(Instant::now() + SURVEY_TIMEOUT);
+    let view = service.consensus.cluster(latest).await;
     Ok(Json(describe(&service, view)))
 }
 

@@ -10,6 +10,9 @@ use crate::server::batcher::SubmitError;
 use crate::server::consensus::ReadError;
 use crate::wire::{Problem, ProblemOutcome};
 
+/// The longest detail, in characters.
+const DETAIL_CHARS_MAX: usize = 500;
+
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ApiError {
@@ -19,6 +22,10 @@ pub(super) enum ApiError {
     MethodNotAllowed,
     #[error(transparent)]
     InvalidName(NameError),
+    #[error("a sequence name is not UTF-8: use letters, digits, '.', '_', ':' or '-'")]
+    NameEncoding,
+    #[error("the request has {count} Host headers: HTTP/1.1 has exactly one")]
+    Hosts { count: usize },
     #[error("count {count} is not 1 to {max}", max = u32::MAX)]
     InvalidCount { count: String },
     #[error("the count is given twice, in the query and in the body")]
@@ -27,6 +34,8 @@ pub(super) enum ApiError {
     InvalidQuery { reason: String },
     #[error("the body is not understood: {reason}")]
     InvalidBody { reason: String },
+    #[error("the body is not understood: {reason}")]
+    NoCount { reason: String },
     #[error("the body has an {reason}")]
     UnknownField { reason: String },
     #[error(transparent)]
@@ -38,6 +47,8 @@ pub(super) enum ApiError {
     },
     #[error("{setting} is not supported by this version")]
     UnsupportedSetting { setting: &'static str },
+    #[error("the body is not read: {reason}")]
+    UnsupportedMediaType { reason: String },
     #[error("the body has more than {limit} bytes")]
     BodyTooLarge { limit: usize },
     #[error(transparent)]
@@ -77,12 +88,17 @@ impl ApiError {
                 "method_not_allowed",
                 "the Allow header names the path's methods",
             ),
-            Self::InvalidName(_) => refused(
+            Self::Hosts { .. } => refused(
+                StatusCode::BAD_REQUEST,
+                "invalid_request",
+                "send one Host header",
+            ),
+            Self::InvalidName(_) | Self::NameEncoding => refused(
                 StatusCode::BAD_REQUEST,
                 "invalid_name",
                 "rename the sequence: it starts with a letter or digit and has at most 128 characters",
             ),
-            Self::InvalidCount { .. } | Self::CountTwice => refused(
+            Self::InvalidCount { .. } | Self::NoCount { .. } | Self::CountTwice => refused(
                 StatusCode::BAD_REQUEST,
                 "invalid_count",
                 "give the count once, as ?count=N or {\"count\":N}",
@@ -108,6 +124,11 @@ impl ApiError {
                 StatusCode::BAD_REQUEST,
                 "unsupported_setting",
                 "leave it out",
+            ),
+            Self::UnsupportedMediaType { .. } => refused(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                "send JSON as it is, with content type application/json",
             ),
             Self::BodyTooLarge { .. } => refused(
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -206,6 +227,14 @@ fn submit_kind(error: SubmitError) -> Kind {
     }
 }
 
+/// What is wrong stands in front; what is quoted from the request may be as long as a body.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(DETAIL_CHARS_MAX) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let kind = self.kind();
@@ -218,7 +247,7 @@ impl IntoResponse for ApiError {
             kind: format!("urn:highwater:problem:{}", kind.code),
             title: kind.code.replace('_', " "),
             status: kind.status.as_u16(),
-            detail: self.to_string(),
+            detail: shortened(self.to_string()),
             code: kind.code.to_owned(),
             outcome: kind.outcome,
             retryable,
@@ -242,6 +271,14 @@ impl IntoResponse for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_detail_is_cut_between_two_characters() {
+        let fits = "é".repeat(DETAIL_CHARS_MAX);
+
+        assert_eq!(shortened(fits.clone()), fits);
+        assert_eq!(shortened(format!("{fits}e")), format!("{fits}…"));
+    }
 
     #[test]
     fn a_client_error_never_happened_and_a_server_error_says_whether_it_did() {

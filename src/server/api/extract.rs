@@ -3,12 +3,11 @@
 use std::error::Error;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Query};
-use axum::http::header::{ACCEPT, CONTENT_LENGTH};
+use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
@@ -36,7 +35,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let Ok(Path(text)) = Path::<String>::from_request_parts(parts, state).await else {
-            return Err(ApiError::UnknownPath);
+            return Err(ApiError::NameEncoding);
         };
         text.parse().map(Self).map_err(ApiError::InvalidName)
     }
@@ -94,27 +93,71 @@ impl TryFrom<String> for Timeout {
     }
 }
 
-/// The JSON body, or the default where there is none.
-pub(super) async fn read_json<T: DeserializeOwned + Default>(
+/// The JSON body, or nothing where there is none.
+pub(super) async fn read_json<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: Body,
-) -> Result<T, ApiError> {
+) -> Result<Option<T>, ApiError> {
     let bytes = read(headers, body).await?;
     if bytes.is_empty() {
-        return Ok(T::default());
+        return Ok(None);
     }
-    Json::<T>::from_bytes(&bytes)
-        .map(|Json(value)| value)
-        .map_err(|rejection| {
-            let reason = deepest(&rejection);
-            match reason.find("unknown field") {
-                // In front of it stands the field's own name, as its path.
-                Some(at) => ApiError::UnknownField {
-                    reason: reason.split_at(at).1.to_owned(),
-                },
-                None => ApiError::InvalidBody { reason },
-            }
+    refuse_other_media(headers)?;
+    parse(&bytes).map(Some)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let field = error.path().iter().last().map(ToString::to_string);
+        let reason = error.to_string();
+        let inner = error.into_inner();
+        let what = inner.to_string();
+        match field.as_deref() {
+            _ if what.starts_with("unknown field") => ApiError::UnknownField { reason: what },
+            Some("count") if inner.is_data() => ApiError::NoCount { reason },
+            _ => ApiError::InvalidBody { reason },
+        }
+    })?;
+    let trailing = |error: serde_json::Error| ApiError::InvalidBody {
+        reason: error.to_string(),
+    };
+    json.end().map_err(trailing)?;
+    Ok(value)
+}
+
+/// Refuses a body that says of itself that it is not JSON. What common clients say of a body they know nothing about
+/// is let through: the parser decides.
+fn refuse_other_media(headers: &HeaderMap) -> Result<(), ApiError> {
+    let refuse = |value: &HeaderValue, what| {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        Err(ApiError::UnsupportedMediaType {
+            reason: format!("its {what} is {text:?}"),
         })
+    };
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    if let Some(other) = types.find(|value| !may_be_json(value)) {
+        return refuse(other, "content type");
+    }
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    match encodings.find(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        Some(other) => refuse(other, "content encoding"),
+        None => Ok(()),
+    }
+}
+
+fn may_be_json(content_type: &HeaderValue) -> bool {
+    let text = content_type.to_str().unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    let essence = essence.to_ascii_lowercase();
+    let known = [
+        "application/json",
+        // What curl and urllib say by themselves, and what fetch and .NET do.
+        "application/x-www-form-urlencoded",
+        "text/plain",
+    ];
+    known.contains(&essence.as_str())
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
 async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError> {
@@ -171,6 +214,27 @@ fn deepest(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_may_say_that_it_is_json_or_what_clients_say_by_themselves() {
+        for (text, accepted) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("application/merge-patch+json", true),
+            ("application/x-www-form-urlencoded", true),
+            ("text/plain;charset=UTF-8", true),
+            ("", false),
+            ("text/xml", false),
+            ("text/x+json", false),
+            ("multipart/form-data; boundary=json", false),
+            ("application/jsonp", false),
+            ("application/x-ndjson", false),
+        ] {
+            let value = HeaderValue::from_static(text);
+
+            assert_eq!(may_be_json(&value), accepted, "{text:?}");
+        }
+    }
 
     #[test]
     fn a_timeout_is_digits_and_a_unit_within_bounds() {

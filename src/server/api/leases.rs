@@ -13,7 +13,7 @@ use super::{Api, Service};
 use crate::sequence::{Command, IdForm, Outcome, Range, RangeCount, SequenceName};
 use crate::server::batcher::{Committed, SubmitError};
 use crate::server::types::LogId;
-use crate::wire::{GrantBody, LeaseBody, Number};
+use crate::wire::{GrantBody, LeaseBody, Number, Object};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,8 +33,8 @@ pub(super) async fn lease(
     let deadline = options.timeout.deadline();
     let service = api.service()?;
     refuse_request_key(&headers)?;
-    let body: LeaseBody = read_json(&headers, body).await?;
-    let count = count(options.count, body.count)?;
+    let body: Option<Object<LeaseBody>> = read_json(&headers, body).await?;
+    let count = count(options.count, body.and_then(|Object(body)| body.count))?;
     let command = Command::Grant {
         sequence: sequence.clone(),
         count,
@@ -87,19 +87,25 @@ impl Granted {
 
 /// The count of the query or of the body; one where neither names it.
 fn count(query: Option<String>, body: Option<Number>) -> Result<RangeCount, ApiError> {
+    let refuse = |count| Err(ApiError::InvalidCount { count });
     let given = match (query, body) {
         (Some(_), Some(_)) => return Err(ApiError::CountTwice),
         (None, None) => return Ok(RangeCount::ONE),
-        (Some(text), None) => {
-            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-            let value = text.parse::<u64>().ok().filter(|_| digits);
-            value.ok_or(ApiError::InvalidCount { count: text })?
-        }
-        (None, Some(number)) => number.get().unwrap_or(u64::MAX),
+        (Some(text), None) => match parse_digits(&text) {
+            Some(count) => count,
+            None => return refuse(format!("{text:?}")),
+        },
+        (None, Some(number)) => match number.get() {
+            Some(count) => count,
+            None => return refuse(number.to_string()),
+        },
     };
-    RangeCount::try_from(given).map_err(|_out_of_bounds| ApiError::InvalidCount {
-        count: given.to_string(),
-    })
+    RangeCount::try_from(given).or_else(|_out_of_bounds| refuse(given.to_string()))
+}
+
+fn parse_digits(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 /// An outcome of another command's kind. The outcomes of an entry are in the order of its commands, so this
@@ -133,24 +139,28 @@ mod tests {
 
     #[test]
     fn a_count_that_is_none_is_refused_by_its_own_text() {
-        for text in [
-            "",
-            "0",
-            "-1",
-            "+1",
-            "1.5",
-            "4294967296",
-            "9007199254740993",
-            "x",
-        ] {
+        for text in ["0", "4294967296", "9007199254740993"] {
             let error = count(Some(text.to_owned()), None).unwrap_err();
+
             assert_eq!(
-                error,
-                ApiError::InvalidCount {
-                    count: text.to_owned()
-                }
+                error.to_string(),
+                format!("count {text} is not 1 to 4294967295")
             );
         }
+        for text in ["", "-1", "+1", "1.5", "1e3", "x", "18446744073709551616"] {
+            let error = count(Some(text.to_owned()), None).unwrap_err();
+
+            assert_eq!(
+                error.to_string(),
+                format!("count {text:?} is not 1 to 4294967295")
+            );
+        }
+        let largest = Number::new(1_u128 << 64, IdForm::Text);
+        let error = count(None, Some(largest)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "count 18446744073709551616 is not 1 to 4294967295"
+        );
         let error = count(None, number(0)).unwrap_err();
         assert_eq!(error.to_string(), "count 0 is not 1 to 4294967295");
     }

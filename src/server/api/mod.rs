@@ -13,7 +13,9 @@ mod sequences;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue};
+use axum::extract::Request;
+use axum::http::header::HOST;
+use axum::http::{HeaderName, HeaderValue, Version};
 use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
@@ -76,6 +78,9 @@ impl Api {
             .route("/readyz", get(cluster::ready))
             .fallback(async || ApiError::UnknownPath)
             .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+            .layer(axum::middleware::map_request(async |request: Request| {
+                one_host(request)
+            }))
             .layer(axum::middleware::map_response(
                 move |mut response: Response| {
                     response.headers_mut().insert(NODE_HEADER, node.clone());
@@ -101,4 +106,13 @@ impl Api {
             }
         })
     }
+}
+
+/// Refuses a request that two readers could take for two hosts' (RFC 9112 §3.2).
+fn one_host(request: Request) -> Result<Request, ApiError> {
+    let count = request.headers().get_all(HOST).iter().count();
+    if request.version() == Version::HTTP_11 && count != 1 {
+        return Err(ApiError::Hosts { count });
+    }
+    Ok(request)
 }

@@ -12,13 +12,13 @@ use super::error::ApiError;
 use super::extract::{Name, Options, Timeout, read_json, refuse_request_key};
 use super::leases::mismatched;
 use crate::sequence::{Command, Outcome, RangeCount, Refusal, Sequence, SequenceName, Settings};
-use crate::wire::{AdvanceBody, AdvancedBody, CreateBody, Number, SequenceBody};
+use crate::wire::{AdvanceBody, AdvancedBody, CreateBody, Number, Object, SequenceBody};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plain {
     #[serde(default)]
-    timeout: Timeout,
+    pub(super) timeout: Timeout,
 }
 
 pub(super) async fn create(
@@ -31,7 +31,8 @@ pub(super) async fn create(
     let deadline = options.timeout.deadline();
     let service = api.service()?;
     refuse_request_key(&headers)?;
-    let settings = settings(&read_json(&headers, body).await?)?;
+    let body: Option<Object<CreateBody>> = read_json(&headers, body).await?;
+    let settings = settings(&body.map(|Object(body)| body).unwrap_or_default())?;
     let command = Command::Create {
         sequence: sequence.clone(),
         settings,
@@ -67,11 +68,6 @@ pub(super) async fn show(
     Ok(Json(describe(sequence, found)))
 }
 
-/// The body of an advance, which has no default.
-#[derive(Debug, Default, Deserialize)]
-#[serde(transparent)]
-struct Advance(Option<AdvanceBody>);
-
 pub(super) async fn advance(
     State(api): State<Api>,
     Name(sequence): Name,
@@ -82,8 +78,8 @@ pub(super) async fn advance(
     let deadline = options.timeout.deadline();
     let service = api.service()?;
     refuse_request_key(&headers)?;
-    let Advance(body) = read_json(&headers, body).await?;
-    let body = body.ok_or_else(|| ApiError::InvalidBody {
+    let body: Option<Object<AdvanceBody>> = read_json(&headers, body).await?;
+    let Object(body) = body.ok_or_else(|| ApiError::InvalidBody {
         reason: "missing field `to`".to_owned(),
     })?;
     let to = bounded(body.to, "to", "0 to 2^64 - 1")?;
