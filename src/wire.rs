@@ -164,7 +164,48 @@ pub struct CreateBody {
     pub max_lease: Option<Number>,
 }
 
-/// The answer to `PUT` and `GET /v1/sequences/{name}`.
+/// The body of `PATCH /v1/sequences/{name}`: what is left out stays as it is, but something must be named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlterBody {
+    /// Never changes: any other value than the sequence's is refused.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub start: Option<Number>,
+    /// Never changes: any other value than the sequence's is refused.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub increment: Option<Number>,
+    /// No value above it is granted. Never below the mark, nor to the other side of 2^53 − 1.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_value: Option<Number>,
+    /// Values reserved ahead; 0, and nothing else so far.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cache: Option<Number>,
+    /// The most values of one lease, up to 2^32 − 1.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_lease: Option<Number>,
+}
+
+/// The answer to `PUT`, `GET`, `PATCH` and `DELETE /v1/sequences/{name}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SequenceBody {
     /// The name.
@@ -193,6 +234,15 @@ pub struct SequenceBody {
     pub index: Option<u64>,
 }
 
+/// The answer to `GET /v1/sequences`: one page, in the order of the names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequencesBody {
+    /// The page's sequences, retired ones too.
+    pub sequences: Vec<SequenceBody>,
+    /// What the next page is asked for with, as `after`; null after the last.
+    pub next: Option<SequenceName>,
+}
+
 /// The body of `POST /v1/sequences/{name}/leases`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -204,6 +254,28 @@ pub struct LeaseBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub count: Option<Number>,
+}
+
+/// One lease of the list that is the body of `POST /v1/leases`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeasePartBody {
+    /// Of which sequence: its name, which the node checks, so that it can say which of the list is none.
+    pub sequence: String,
+    /// How many values, 1 by default.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub count: Option<Number>,
+}
+
+/// The answer to several leases in one commit: 201.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantsBody {
+    /// One for each lease of the list, in its order.
+    pub grants: Vec<GrantBody>,
 }
 
 /// The answer to a lease: 201.
@@ -272,6 +344,9 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong with this request, the limit and the way out.
     pub detail: String,
+    /// Which lease of a list is wrong, counted from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
     /// The stable name of the kind, for programs.
     pub code: String,
     /// Whether the request happened.
@@ -322,7 +397,9 @@ pub struct MemberBody {
     pub lag: Option<u64>,
     /// The version of its program.
     pub version: Option<String>,
-    /// The hash of its state at its applied index.
+    /// The last log index that its state holds.
+    pub applied_index: Option<u64>,
+    /// The hash of that state, 32 hexadecimal digits: nodes at one index have one hash.
     pub state_hash: Option<String>,
 }
 
@@ -405,5 +482,19 @@ mod tests {
     fn unknown_fields_of_a_request_are_refused() {
         assert!(serde_json::from_str::<LeaseBody>("{\"cuont\":1}").is_err());
         assert!(serde_json::from_str::<CreateBody>("{\"start\":1,\"cycle\":true}").is_err());
+        assert!(serde_json::from_str::<AlterBody>("{\"column\":\"id\"}").is_err());
+        assert!(serde_json::from_str::<LeasePartBody>("{\"sequence\":\"p\",\"n\":1}").is_err());
+    }
+
+    #[test]
+    fn a_field_given_twice_is_refused() {
+        for json in ["{\"count\":1,\"count\":1}", "{\"count\":1,\"count\":2}"] {
+            let error = serde_json::from_str::<LeaseBody>(json).unwrap_err();
+
+            assert_eq!(
+                error.to_string(),
+                "duplicate field `count` at line 1 column 18"
+            );
+        }
     }
 }

@@ -133,6 +133,7 @@ fn problem(status: u16, code: &str, outcome: ProblemOutcome) -> Problem {
         title: code.to_owned(),
         status,
         detail: format!("the detail of {code}"),
+        position: None,
         code: code.to_owned(),
         outcome,
         retryable: status == 503,

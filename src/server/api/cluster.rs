@@ -12,7 +12,7 @@ use super::extract::Options;
 use super::sequences::Plain;
 use super::{Api, Service};
 use crate::server::consensus::{ClusterView, MemberView};
-use crate::server::types::NodeId;
+use crate::server::types::{LogId, NodeId};
 use crate::wire::{ClusterBody, MemberBody, MemberRole};
 
 /// How long the members are waited for: longer than a slow sync, shorter than a person's patience.
@@ -88,7 +88,14 @@ fn describe_member(id: NodeId, leader: Option<NodeId>, view: MemberView) -> Memb
         reachable: view.reachable,
         match_index: view.matched,
         lag,
+        applied_index: view
+            .status
+            .as_ref()
+            .and_then(|status| Some(LogId::from(status.applied?).index())),
+        state_hash: view
+            .status
+            .as_ref()
+            .map(|status| status.state_hash.to_string()),
         version: view.status.map(|status| status.version),
-        state_hash: None,
     }
 }

@@ -53,6 +53,9 @@ pub(super) enum ApiError {
     BodyTooLarge { limit: usize },
     #[error(transparent)]
     Refused(Refusal),
+    /// In a list of leases, of which none happened.
+    #[error("at position {position}: {error}")]
+    At { position: u32, error: Box<Self> },
     #[error("this node is starting: it has not caught up with the cluster yet")]
     Starting,
     #[error(transparent)]
@@ -136,6 +139,7 @@ impl ApiError {
                 "send a smaller body",
             ),
             Self::Refused(refusal) => refusal_kind(refusal),
+            Self::At { error, .. } => error.kind(),
             Self::Starting => refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "starting",
@@ -147,6 +151,15 @@ impl ApiError {
                 "no_leader",
                 "repeat the read; if it lasts, look for a quorum of nodes",
             ),
+        }
+    }
+}
+
+impl ApiError {
+    fn position(&self) -> Option<u32> {
+        match self {
+            Self::At { position, .. } => Some(*position),
+            _ => None,
         }
     }
 }
@@ -177,6 +190,31 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
             StatusCode::CONFLICT,
             "above_max_value",
             "advance to max_value at most",
+        ),
+        Refusal::Retired => (
+            StatusCode::GONE,
+            "retired",
+            "use another sequence, or create this one again with PUT /v1/sequences/NAME",
+        ),
+        Refusal::ImmutableSetting { .. } | Refusal::FormFixed { .. } => (
+            StatusCode::CONFLICT,
+            "immutable_setting",
+            "leave it out, or create another sequence with the settings you need",
+        ),
+        Refusal::BelowGranted { .. } => (
+            StatusCode::CONFLICT,
+            "below_granted",
+            "GET the sequence to see its high-water mark",
+        ),
+        Refusal::BelowStart { .. } => (
+            StatusCode::BAD_REQUEST,
+            "invalid_body",
+            "correct the body and send it again",
+        ),
+        Refusal::TooManySequences { .. } => (
+            StatusCode::CONFLICT,
+            "too_many_sequences",
+            "use a sequence that is there: the marks of retired ones are kept for ever",
         ),
     };
     Kind {
@@ -248,6 +286,7 @@ impl IntoResponse for ApiError {
             title: kind.code.replace('_', " "),
             status: kind.status.as_u16(),
             detail: shortened(self.to_string()),
+            position: self.position(),
             code: kind.code.to_owned(),
             outcome: kind.outcome,
             retryable,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::error::ApiError;
 use super::extract::{Name, Options, Timeout, read_json, refuse_request_key, wants_text};
 use super::{Api, Service};
-use crate::sequence::{Command, IdForm, Outcome, Range, RangeCount, SequenceName};
+use crate::sequence::{Command, Grant, IdForm, Outcome, Range, RangeCount, SequenceName};
 use crate::server::batcher::{Committed, SubmitError};
 use crate::server::types::LogId;
 use crate::wire::{GrantBody, LeaseBody, Number, Object};
@@ -41,11 +41,11 @@ pub(super) async fn lease(
     };
     let Committed { outcome, log_id } = service.batcher.submit(command, deadline).await?;
     match outcome {
-        Outcome::Granted { range, .. } if wants_text(&headers) => {
+        Outcome::Granted(Grant { range, .. }) if wants_text(&headers) => {
             let text = format!("{} {}\n", range.first(), range.last());
             Ok((StatusCode::CREATED, text).into_response())
         }
-        Outcome::Granted { range, id_form } => {
+        Outcome::Granted(Grant { range, id_form }) => {
             let grant = Granted {
                 sequence,
                 range,
@@ -56,7 +56,7 @@ pub(super) async fn lease(
             Ok((StatusCode::CREATED, Json(grant.body(&service))).into_response())
         }
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
-        Outcome::Created { .. } | Outcome::Advanced { .. } => Err(mismatched()),
+        _ => Err(mismatched()),
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) async fn create(
             Ok((status, Json(describe(sequence, &created))).into_response())
         }
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
-        Outcome::Granted { .. } | Outcome::Advanced { .. } => Err(mismatched()),
+        _ => Err(mismatched()),
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn advance(
             }))
         }
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
-        Outcome::Granted { .. } | Outcome::Created { .. } => Err(mismatched()),
+        _ => Err(mismatched()),
     }
 }
 

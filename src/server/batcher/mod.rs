@@ -31,6 +31,8 @@ const BATCHES_IN_FLIGHT_MAX: usize = 4;
 const ENVELOPE_BYTES: usize = 8 + 8 + 8 + 16 + 8;
 /// What a command costs at most besides its sequence's name.
 const COMMAND_BYTES: usize = 64;
+/// What each lease of several costs besides its sequence's name: the name's length and the count.
+const PART_BYTES: usize = 8 + 4;
 
 /// An outcome with the entry that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +112,8 @@ impl Handle {
 #[derive(Debug)]
 pub(crate) struct Batcher {
     queue: mpsc::Receiver<Pending>,
+    /// A request that did not fit into the last batch.
+    held: Option<Pending>,
     courier: Courier,
     /// The number of the last batch formed.
     number: u64,
@@ -127,6 +131,7 @@ impl Batcher {
         };
         let batcher = Self {
             queue,
+            held: None,
             courier: Courier {
                 consensus,
                 proposals,
@@ -145,7 +150,7 @@ impl Batcher {
                 Some(settled) = in_flight.next() => {
                     self.unsettled.remove(&settled);
                 }
-                first = self.queue.recv(), if in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
+                first = self.next(), if in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
                     let Some(first) = first else { return };
                     let (waiting, place) = (self.fill(first), self.place());
                     let courier = self.courier.clone();
@@ -160,17 +165,31 @@ impl Batcher {
 
     /// What has arrived by now, up to a batch.
     fn fill(&mut self, first: Pending) -> Vec<Pending> {
-        let mut room = BATCH_BYTES_MAX - ENVELOPE_BYTES - size(&first.command);
-        let mut waiting = vec![first];
-        // A command's size is bounded by its name's, so asking for the largest possible leaves none held back.
-        while size_max() <= room && waiting.len() < BATCH_COMMANDS_MAX {
-            let Ok(pending) = self.queue.try_recv() else {
+        let mut room = BATCH_BYTES_MAX - ENVELOPE_BYTES;
+        let mut waiting = Vec::new();
+        let mut next = Some(first);
+        while let Some(pending) = next {
+            let size = size(&pending.command);
+            if room < size {
+                self.held = Some(pending);
                 break;
-            };
-            room -= size(&pending.command);
+            }
+            room -= size;
             waiting.push(pending);
+            if waiting.len() == BATCH_COMMANDS_MAX {
+                break;
+            }
+            next = self.queue.try_recv().ok();
         }
         waiting
+    }
+
+    /// Who waits longest.
+    async fn next(&mut self) -> Option<Pending> {
+        match self.held.take() {
+            Some(held) => Some(held),
+            None => self.queue.recv().await,
+        }
     }
 
     /// The next batch's place in this node's counting.
@@ -187,28 +206,43 @@ impl Batcher {
 
 /// An upper bound of a command's encoded size.
 fn size(command: &Command) -> usize {
-    let (Command::Grant { sequence, .. }
-    | Command::Create { sequence, .. }
-    | Command::Advance { sequence, .. }) = command;
-    COMMAND_BYTES + sequence.as_str().len()
-}
-
-const fn size_max() -> usize {
-    COMMAND_BYTES + crate::sequence::NAME_LENGTH_MAX
+    match command {
+        Command::Grant { sequence, .. }
+        | Command::Create { sequence, .. }
+        | Command::Advance { sequence, .. }
+        | Command::Alter { sequence, .. }
+        | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
+        Command::GrantAll { parts, .. } => {
+            let sizes = parts.iter().map(|part| part.sequence.as_str().len());
+            COMMAND_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sequence::{Batch, BatchHash, RangeCount, SequenceName, SessionId, Settings};
+    use crate::sequence::{
+        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, RangeCount,
+        SequenceName, SessionId, Settings,
+    };
     use crate::server::codec;
+
+    /// As many leases as one command holds, of the longest names.
+    fn largest_lease() -> Command {
+        let part = GrantPart {
+            sequence: "x".repeat(NAME_LENGTH_MAX).parse().unwrap(),
+            count: RangeCount::ONE,
+        };
+        Command::GrantAll {
+            parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
+            create: Some(Settings::default()),
+        }
+    }
 
     #[test]
     fn no_command_is_larger_than_its_bound() {
-        let sequence: SequenceName = "x"
-            .repeat(crate::sequence::NAME_LENGTH_MAX)
-            .parse()
-            .unwrap();
+        let sequence: SequenceName = "x".repeat(NAME_LENGTH_MAX).parse().unwrap();
         let commands = [
             Command::Grant {
                 sequence: sequence.clone(),
@@ -219,17 +253,31 @@ mod tests {
                 settings: Settings::default(),
             },
             Command::Advance {
-                sequence,
+                sequence: sequence.clone(),
                 to: u64::MAX,
             },
+            Command::Alter {
+                sequence: sequence.clone(),
+                changes: Changes {
+                    start: Some(u64::MAX),
+                    increment: Some(u64::MAX),
+                    max_value: Some(u64::MAX),
+                    cache: Some(u64::MAX),
+                    max_lease: Some(RangeCount::ONE),
+                },
+            },
+            Command::Retire {
+                sequence: sequence.clone(),
+            },
+            largest_lease(),
         ];
         for command in commands {
             assert!(
                 codec::encode(&command).len() <= size(&command),
                 "{command:?}"
             );
-            assert!(size(&command) <= size_max());
         }
+        assert!(ENVELOPE_BYTES + size(&largest_lease()) <= BATCH_BYTES_MAX);
     }
 
     #[test]

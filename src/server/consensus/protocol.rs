@@ -10,12 +10,12 @@ use openraft::raft::{
 use serde::{Deserialize, Serialize};
 
 use super::status::ClusterView;
-use crate::sequence::Outcome;
+use crate::sequence::{Outcome, StateHash};
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::{NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
-pub(crate) const PROTOCOL_VERSION: u16 = 1;
+pub(crate) const PROTOCOL_VERSION: u16 = 2;
 
 /// A question to a peer that has one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +120,8 @@ pub(crate) struct NodeStatus {
     pub(crate) applied: Option<LogIdFormat>,
     /// The index of the last entry in its log.
     pub(crate) last_log_index: Option<u64>,
+    /// The hash of its table after the entry `applied`.
+    pub(crate) state_hash: StateHash,
 }
 
 /// Raft's RequestVote, also as a pre-vote.

@@ -52,9 +52,14 @@ impl TableReader {
         self.read(|published| published.table.clone())
     }
 
-    /// The last entry in it.
+    /// The table and the last entry in it: these two belong together.
+    pub(crate) fn table_at(&self) -> (Table, Option<LogId>) {
+        self.read(|published| (published.table.clone(), published.applied))
+    }
+
+    #[cfg(test)]
     pub(crate) fn applied(&self) -> Option<LogId> {
-        self.read(|published| published.applied)
+        self.table_at().1
     }
 
     fn read<T>(&self, read: impl FnOnce(&Published) -> T) -> T {

@@ -34,6 +34,7 @@ use super::peers::{LocalNode, Peers};
 use super::protocol::{NodeStatus, ReadIndexReply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
+use crate::sequence::StateHash;
 use crate::server::config::Timing;
 use crate::server::formats::LogIdFormat;
 use crate::server::store::{FormationRecord, Identity, SnapshotInbox, testing};
@@ -376,6 +377,7 @@ impl PeerService for Recorder {
             version: "1.2.3".to_owned(),
             applied: Some(LogIdFormat::from(log_id(1, 2, 3))),
             last_log_index: None,
+            state_hash: StateHash::default(),
         }
     }
 
