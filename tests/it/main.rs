@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod bad_input;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod cluster;
@@ -11,7 +13,11 @@ mod crash;
 #[cfg(test)]
 mod formation;
 #[cfg(test)]
+mod raw;
+#[cfg(test)]
 mod readme;
+#[cfg(test)]
+mod refusals;
 #[cfg(test)]
 mod scripts;
 #[cfg(test)]

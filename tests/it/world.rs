@@ -55,6 +55,13 @@ pub(crate) async fn sequence(cluster: &LocalCluster, name: &str) -> SequenceName
     name
 }
 
+/// A follower's URL: what holds there holds at the leader too, and takes the longer way.
+pub(crate) async fn follower(cluster: &mut LocalCluster) -> String {
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let at = usize::try_from(leader % 3).unwrap();
+    cluster.urls().remove(at)
+}
+
 /// An answer as curl would show it.
 #[derive(Debug)]
 pub(crate) struct Answer {
