@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use crate::sequence::{NameError, Refusal, SettingsError};
+use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::ReadError;
 use crate::wire::{Problem, ProblemOutcome};
@@ -31,6 +31,10 @@ pub(super) enum ApiError {
     UnknownField { reason: String },
     #[error(transparent)]
     InvalidSettings(SettingsError),
+    #[error(transparent)]
+    InvalidLeases(GrantPartsError),
+    #[error("no setting is named: name max_value or max_lease")]
+    NothingToAlter,
     #[error("{field} is out of bounds: {limit}")]
     OutOfBounds {
         field: &'static str,
@@ -95,13 +99,15 @@ impl ApiError {
                 "invalid_query",
                 "correct the query and send it again",
             ),
-            Self::InvalidBody { .. } | Self::InvalidSettings(_) | Self::OutOfBounds { .. } => {
-                refused(
-                    StatusCode::BAD_REQUEST,
-                    "invalid_body",
-                    "correct the body and send it again",
-                )
-            }
+            Self::InvalidBody { .. }
+            | Self::InvalidSettings(_)
+            | Self::InvalidLeases(_)
+            | Self::NothingToAlter
+            | Self::OutOfBounds { .. } => refused(
+                StatusCode::BAD_REQUEST,
+                "invalid_body",
+                "correct the body and send it again",
+            ),
             Self::UnknownField { .. } => refused(
                 StatusCode::BAD_REQUEST,
                 "unknown_field",
@@ -135,6 +141,17 @@ impl ApiError {
 }
 
 impl ApiError {
+    /// The same, where it is known of which lease of a list.
+    pub(super) fn at(self, position: Option<u32>) -> Self {
+        match position {
+            Some(position) => Self::At {
+                position,
+                error: Box::new(self),
+            },
+            None => self,
+        }
+    }
+
     fn position(&self) -> Option<u32> {
         match self {
             Self::At { position, .. } => Some(*position),
