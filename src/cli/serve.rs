@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::error::{CliError, Exit};
 use crate::server;
 use crate::server::config::{
-    API_LISTEN_DEFAULT, ClusterFile, Config, Exposure, PEER_LISTEN_DEFAULT, Timing,
+    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, Exposure, PEER_LISTEN_DEFAULT, Timing,
 };
 use crate::server::telemetry::{self, LogFormat};
 use crate::server::types::{Address, AddressError, NodeId};
@@ -62,6 +62,9 @@ pub(super) struct Args {
     /// How often a leader shows that it is there, in milliseconds; election time-outs are 3 to 6 times as long; 40 by default
     #[arg(long, value_name = "N", env = "HIGHWATER_HEARTBEAT_MS")]
     pub(super) heartbeat_ms: Option<u64>,
+    /// A lease of a sequence that is not there makes it, with the default settings, where it is refused otherwise
+    #[arg(long, env = "HIGHWATER_AUTO_CREATE", value_parser = BoolishValueParser::new())]
+    pub(super) auto_create: bool,
     /// How log lines are written, to standard error
     #[arg(
         long,
@@ -87,6 +90,8 @@ struct FileSettings {
     #[serde(default)]
     insecure: bool,
     heartbeat_ms: Option<u64>,
+    #[serde(default)]
+    auto_create: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<Exit, CliError> {
@@ -169,6 +174,9 @@ fn config(args: Args) -> Result<Config, CliError> {
     config.peer_listen = peer_listen.unwrap_or(config.peer_listen);
     if args.insecure || file.insecure {
         config.exposure = Exposure::Insecure;
+    }
+    if args.auto_create || file.auto_create {
+        config.auto_create = AutoCreate::On;
     }
     if let Some(heartbeat) = args.heartbeat_ms.or(file.heartbeat_ms) {
         config.timing = Timing::from_heartbeat_ms(heartbeat)?;

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::wire::{Problem, ProblemOutcome};
+use crate::wire::{Number, Problem, ProblemOutcome};
 
 /// What a stub does with one request.
 #[derive(Clone)]

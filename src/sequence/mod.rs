@@ -14,10 +14,12 @@ mod state_hash;
 #[cfg(feature = "server")]
 mod table;
 
+#[cfg(all(test, feature = "server"))]
+pub(crate) use command::GRANT_PARTS_MAX;
 #[cfg(feature = "server")]
 pub(crate) use command::{
-    Applied, Batch, BatchHash, Changes, Command, FixedSetting, GRANT_PARTS_MAX, Grant, GrantPart,
-    GrantParts, Outcome, Refusal, SessionId,
+    Applied, Batch, BatchHash, Changes, Command, FixedSetting, Grant, GrantPart, GrantParts,
+    GrantPartsError, Outcome, Refusal, SessionId,
 };
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 pub use range::{Range, RangeCount, RangeError};

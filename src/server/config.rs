@@ -35,6 +35,18 @@ pub(crate) struct Config {
     pub(crate) exposure: Exposure,
     /// Raft's time limits.
     pub(crate) timing: Timing,
+    /// Whether a lease makes the sequence that it names.
+    pub(crate) auto_create: AutoCreate,
+}
+
+/// What a lease of a sequence that is not there does at this node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum AutoCreate {
+    /// It is refused: a typing error must not start a second number space.
+    #[default]
+    Off,
+    /// It makes the sequence, with the default settings.
+    On,
 }
 
 /// A member's addresses.
@@ -72,6 +84,7 @@ impl Config {
             peer_listen,
             exposure: Exposure::Loopback,
             timing: Timing::default(),
+            auto_create: AutoCreate::Off,
         }
     }
 
@@ -101,6 +114,7 @@ impl Config {
             members: file.members.clone(),
             exposure: Exposure::Loopback,
             timing: Timing::default(),
+            auto_create: AutoCreate::Off,
         })
     }
 

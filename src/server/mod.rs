@@ -150,6 +150,7 @@ impl Node {
             batcher: handle,
             consensus: consensus.clone(),
             cluster: record.cluster,
+            auto_create: self.config.auto_create,
             recovered: self.watch_recovery(consensus.clone(), store.last_log_id),
         })));
         Ok(consensus)

@@ -103,7 +103,7 @@ impl Refusal {
 /// A cluster that is asked for what it must refuse, by way of a follower: what holds there holds at the leader too.
 #[derive(Debug)]
 pub(crate) struct Subject {
-    pub(crate) cluster: LocalCluster,
+    _cluster: LocalCluster,
     pub(crate) url: String,
     directory: tempfile::TempDir,
 }
@@ -128,7 +128,7 @@ impl Subject {
             assert_eq!(answer.status, 201, "{}", answer.text);
         }
         Self {
-            cluster,
+            _cluster: cluster,
             url,
             directory,
         }

@@ -832,7 +832,8 @@ fn a_page_holds_what_begins_with_the_prefix_and_comes_after_the_name() {
     assert_eq!(page("", "a.b"), ["a.c", "a.c.d", "ab", "b"]);
     assert_eq!(page("", "a.bb"), ["a.c", "a.c.d", "ab", "b"]);
     assert_eq!(page("", "b"), [""; 0]);
-    assert_eq!(page("a.", "a.b"), [""; 0]);
+    assert_eq!(page("a.", "a.b"), ["a.c", "a.c.d"]);
+    assert_eq!(page("a.", "a.c.d"), [""; 0]);
     assert_eq!(page("a.c", ""), ["a.c", "a.c.d"]);
     assert_eq!(page("a.c", "a.c"), ["a.c.d"]);
     assert_eq!(page("a.c", "a"), ["a.c", "a.c.d"]);

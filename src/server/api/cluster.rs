@@ -5,11 +5,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::error::ApiError;
-use super::extract::Options;
-use super::sequences::Plain;
+use super::extract::{Options, Timeout};
 use super::{Api, Service};
 use crate::server::consensus::{ClusterView, MemberView};
 use crate::server::types::{LogId, NodeId};
@@ -18,9 +18,16 @@ use crate::wire::{ClusterBody, MemberBody, MemberRole};
 /// How long the members are waited for: longer than a slow sync, shorter than a person's patience.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatusOptions {
+    #[serde(default)]
+    timeout: Timeout,
+}
+
 pub(super) async fn show(
     State(api): State<Api>,
-    Options(options): Options<Plain>,
+    Options(options): Options<StatusOptions>,
 ) -> Result<Json<ClusterBody>, ApiError> {
     let deadline = options.timeout.deadline();
     let service = api.running()?;

@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use crate::sequence::{NameError, Refusal, SettingsError};
+use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::ReadError;
 use crate::wire::{Problem, ProblemOutcome};
@@ -26,7 +26,7 @@ pub(super) enum ApiError {
     NameEncoding,
     #[error("the request has {count} Host headers: HTTP/1.1 has exactly one")]
     Hosts { count: usize },
-    #[error("count {count} is not 1 to {max}", max = u32::MAX)]
+    #[error("count {} is not 1 to {max}", shown(count), max = u32::MAX)]
     InvalidCount { count: String },
     #[error("the count is given twice, in the query and in the body")]
     CountTwice,
@@ -40,6 +40,10 @@ pub(super) enum ApiError {
     UnknownField { reason: String },
     #[error(transparent)]
     InvalidSettings(SettingsError),
+    #[error(transparent)]
+    InvalidLeases(GrantPartsError),
+    #[error("no setting is named: name max_value or max_lease")]
+    NothingToAlter,
     #[error("{field} is out of bounds: {limit}")]
     OutOfBounds {
         field: &'static str,
@@ -111,13 +115,15 @@ impl ApiError {
                 "invalid_query",
                 "correct the query and send it again",
             ),
-            Self::InvalidBody { .. } | Self::InvalidSettings(_) | Self::OutOfBounds { .. } => {
-                refused(
-                    StatusCode::BAD_REQUEST,
-                    "invalid_body",
-                    "correct the body and send it again",
-                )
-            }
+            Self::InvalidBody { .. }
+            | Self::InvalidSettings(_)
+            | Self::InvalidLeases(_)
+            | Self::NothingToAlter
+            | Self::OutOfBounds { .. } => refused(
+                StatusCode::BAD_REQUEST,
+                "invalid_body",
+                "correct the body and send it again",
+            ),
             Self::UnknownField { .. } => refused(
                 StatusCode::BAD_REQUEST,
                 "unknown_field",
@@ -156,6 +162,17 @@ impl ApiError {
 }
 
 impl ApiError {
+    /// The same, where it is known of which lease of a list.
+    pub(super) fn at(self, position: Option<u32>) -> Self {
+        match position {
+            Some(position) => Self::At {
+                position,
+                error: Box::new(self),
+            },
+            None => self,
+        }
+    }
+
     fn position(&self) -> Option<u32> {
         match self {
             Self::At { position, .. } => Some(*position),
@@ -262,6 +279,16 @@ fn submit_kind(error: SubmitError) -> Kind {
         code,
         outcome,
         hint,
+    }
+}
+
+/// Digits as they are, anything else so that it can be seen where it begins and ends.
+fn shown(count: &str) -> String {
+    let digits = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+    if digits {
+        count.to_owned()
+    } else {
+        format!("{count:?}")
     }
 }
 

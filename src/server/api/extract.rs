@@ -1,17 +1,21 @@
-//! What handlers take from a request, parsed once: a name, a deadline, a body.
+//! What handlers take from a request, parsed once: a name, a query, a deadline, a body.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{self, DeserializeOwned, Deserializer};
+use serde_path_to_error::Segment;
 use tokio::time::Instant;
 
 use super::error::ApiError;
+use super::{Api, Service};
 use crate::sequence::SequenceName;
 
 /// The largest body, in bytes.
@@ -57,8 +61,56 @@ impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Options<Q> {
     }
 }
 
+/// A query of a request that changes something: each has a deadline.
+pub(super) trait WriteOptions {
+    /// The one it names.
+    fn timeout(&self) -> Timeout;
+}
+
+/// A request that changes something, read whole. Every handler of one begins with it.
+pub(super) struct Write<Q, B> {
+    pub(super) service: Arc<Service>,
+    pub(super) deadline: Instant,
+    pub(super) options: Q,
+    pub(super) headers: HeaderMap,
+    pub(super) body: B,
+}
+
+impl<Q, B> FromRequest<Api> for Write<Q, B>
+where
+    Q: DeserializeOwned + WriteOptions + Send,
+    B: DeserializeOwned + Default,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let Options(options) = Options::<Q>::from_request_parts(&mut parts, api).await?;
+        let deadline = options.timeout().deadline();
+        let service = api.service()?;
+        refuse_request_key(&parts.headers)?;
+        Ok(Self {
+            service,
+            deadline,
+            options,
+            body: read_json(&parts.headers, body).await?,
+            headers: parts.headers,
+        })
+    }
+}
+
+/// The body of a request that has none.
+#[derive(Debug, Default)]
+pub(super) struct NoBody;
+
+impl<'de> Deserialize<'de> for NoBody {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(de::Error::custom("this request has no body"))
+    }
+}
+
 /// How long a request may take, as its query names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Timeout(Duration);
 
@@ -93,37 +145,63 @@ impl TryFrom<String> for Timeout {
     }
 }
 
-/// The JSON body, or nothing where there is none.
-pub(super) async fn read_json<T: DeserializeOwned>(
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<Option<T>, ApiError> {
-    let bytes = read(headers, body).await?;
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    refuse_other_media(headers)?;
-    parse(&bytes).map(Some)
+/// How fresh a read has to be, as its query names it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) enum Consistency {
+    /// It shows everything that was answered before it was sent (I6).
+    #[default]
+    Linearizable,
+    /// It shows what this node has applied so far.
+    Local,
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+impl TryFrom<String> for Consistency {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match &*text {
+            "linearizable" => Ok(Self::Linearizable),
+            "local" => Ok(Self::Local),
+            _ => Err(format!("{text:?} is not linearizable or local")),
+        }
+    }
+}
+
+/// The JSON body, or the default where there is none.
+async fn read_json<T: DeserializeOwned + Default>(
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, ApiError> {
+    let bytes = read(headers, body).await?;
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    refuse_other_media(headers)?;
+    parse_json(&bytes)
+}
+
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let position = match error.path().iter().next() {
+            Some(Segment::Seq { index }) => u32::try_from(*index).ok(),
+            _ => None,
+        };
         let field = error.path().iter().last().map(ToString::to_string);
         let reason = error.to_string();
-        let inner = error.into_inner();
-        let what = inner.to_string();
-        match field.as_deref() {
-            _ if what.starts_with("unknown field") => ApiError::UnknownField { reason: what },
-            Some("count") if inner.is_data() => ApiError::NoCount { reason },
+        let what = error.into_inner();
+        let error = match (field.as_deref(), what.to_string()) {
+            (_, reason) if reason.starts_with("unknown field") => ApiError::UnknownField { reason },
+            (Some("count"), _) if what.is_data() => ApiError::NoCount { reason },
             _ => ApiError::InvalidBody { reason },
-        }
-    })?;
+        };
+        error.at(position)
+    });
     let trailing = |error: serde_json::Error| ApiError::InvalidBody {
         reason: error.to_string(),
     };
-    json.end().map_err(trailing)?;
-    Ok(value)
+    parsed.and_then(|parsed| json.end().map(|()| parsed).map_err(trailing))
 }
 
 /// Refuses a body that says of itself that it is not JSON. What common clients say of a body they know nothing about
@@ -187,7 +265,7 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError>
 }
 
 /// Refuses a request key: to ignore it would promise what is not kept (I4).
-pub(super) fn refuse_request_key(headers: &HeaderMap) -> Result<(), ApiError> {
+fn refuse_request_key(headers: &HeaderMap) -> Result<(), ApiError> {
     if headers.contains_key(REQUEST_KEY) {
         return Err(ApiError::UnsupportedSetting {
             setting: "Idempotency-Key",
@@ -214,6 +292,59 @@ fn deepest(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{LeaseBody, LeasePartBody};
+
+    #[test]
+    fn a_body_that_is_not_understood_is_refused_with_the_place() {
+        let invalid = |reason: &str| ApiError::InvalidBody {
+            reason: reason.to_owned(),
+        };
+        let unknown = |reason: &str| ApiError::UnknownField {
+            reason: reason.to_owned(),
+        };
+        for (body, error) in [
+            (
+                "{",
+                invalid("EOF while parsing an object at line 1 column 1"),
+            ),
+            ("{} 1", invalid("trailing characters at line 1 column 4")),
+            (
+                "{\"count\":1,\"count\":1}",
+                invalid("duplicate field `count` at line 1 column 18"),
+            ),
+            (
+                "{\"count\":true}",
+                ApiError::NoCount {
+                    reason: "count: invalid type: boolean `true`, expected an integer from 0 to 2^64 - 1, \
+                             as a number or a string of digits at line 1 column 13"
+                        .to_owned(),
+                },
+            ),
+            (
+                "{\"n\":1}",
+                unknown("unknown field `n`, expected `count` at line 1 column 4"),
+            ),
+        ] {
+            assert_eq!(parse_json::<LeaseBody>(body.as_bytes()), Err(error));
+        }
+
+        let parts = "[{\"sequence\":\"p\"},{\"sequence\":\"p\",\"count\":-1}]";
+        let error = parse_json::<Vec<LeasePartBody>>(parts.as_bytes()).unwrap_err();
+
+        assert!(matches!(error, ApiError::At { position: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_consistency_is_one_of_two_words() {
+        let parse = |text: &str| Consistency::try_from(text.to_owned());
+
+        assert_eq!(parse("local"), Ok(Consistency::Local));
+        assert_eq!(parse("linearizable"), Ok(Consistency::Linearizable));
+        assert_eq!(
+            parse("Local").unwrap_err(),
+            "\"Local\" is not linearizable or local"
+        );
+    }
 
     #[test]
     fn a_body_may_say_that_it_is_json_or_what_clients_say_by_themselves() {

@@ -19,13 +19,17 @@ use axum::http::{HeaderName, HeaderValue, Version};
 use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(crate) use self::listener::serve;
 
 use self::error::ApiError;
+use self::extract::Consistency;
 use super::batcher;
+use super::config::AutoCreate;
 use super::consensus::Consensus;
 use super::types::{ClusterId, NodeId};
+use crate::sequence::Table;
 
 /// The header that tells which node answered.
 const NODE_HEADER: HeaderName = HeaderName::from_static("highwater-node");
@@ -39,6 +43,8 @@ pub(crate) struct Service {
     pub(crate) consensus: Consensus,
     /// The cluster's id.
     pub(crate) cluster: ClusterId,
+    /// What a lease of a sequence that is not there does.
+    pub(crate) auto_create: AutoCreate,
     /// Whether the table holds all that this node may have answered from in an earlier life (I6).
     pub(crate) recovered: watch::Receiver<bool>,
 }
@@ -47,6 +53,15 @@ impl Service {
     /// Generation of the cluster's history.
     fn epoch(&self) -> u64 {
         self.consensus.tables().table().header().epoch
+    }
+
+    /// The table, as fresh as asked for.
+    async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Table, ApiError> {
+        match consistency {
+            Consistency::Linearizable => self.consensus.linearize(deadline).await?,
+            Consistency::Local => {}
+        }
+        Ok(self.consensus.tables().table())
     }
 }
 
@@ -69,8 +84,13 @@ impl Api {
         Router::new()
             .route(
                 "/v1/sequences/{name}",
-                get(sequences::show).put(sequences::create),
+                get(sequences::show)
+                    .put(sequences::create)
+                    .patch(sequences::alter)
+                    .delete(sequences::retire),
             )
+            .route("/v1/sequences", get(sequences::list))
+            .route("/v1/leases", post(leases::lease_all))
             .route("/v1/sequences/{name}/leases", post(leases::lease))
             .route("/v1/sequences/{name}/advance", post(sequences::advance))
             .route("/v1/cluster", get(cluster::show))

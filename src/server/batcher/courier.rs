@@ -128,7 +128,7 @@ impl Courier {
 
 /// The batch's bytes, which no node on the way writes anew. One that was refused may be frozen again without those who
 /// have given up: under its number nothing was appended.
-fn freeze(waiting: &[Pending], Place { number, ack }: Place) -> Bytes {
+pub(super) fn freeze(waiting: &[Pending], Place { number, ack }: Place) -> Bytes {
     let commands: Vec<Command> = waiting
         .iter()
         .map(|pending| pending.command.clone())

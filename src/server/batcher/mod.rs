@@ -6,6 +6,7 @@
 //! answered nobody knows (I5).
 
 mod courier;
+mod queue;
 mod request;
 
 use std::collections::BTreeSet;
@@ -17,9 +18,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use self::courier::{Courier, Place};
+use self::queue::Queue;
 use self::request::{Pending, Ticket};
 use super::consensus::{Consensus, Forwarded};
-use super::types::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, LogId};
+use super::types::LogId;
 use crate::sequence::{Command, Outcome};
 
 /// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work.
@@ -27,13 +29,6 @@ const QUEUE_MAX: usize = 16_384;
 /// Batches in flight at once. With only one, the first request after an answer would travel alone and all others wait
 /// for its return; the leader merges what arrives meanwhile into one entry anyway.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
-/// What a batch costs besides its commands: session, number, ack, hash and length.
-const ENVELOPE_BYTES: usize = 8 + 8 + 8 + 16 + 8;
-/// What a command costs at most besides its sequence's name.
-const COMMAND_BYTES: usize = 64;
-/// What each lease of several costs besides its sequence's name: the name's length and the count.
-const PART_BYTES: usize = 8 + 4;
-
 /// An outcome with the entry that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Committed {
@@ -111,9 +106,7 @@ impl Handle {
 /// The task that forms batches and has them delivered.
 #[derive(Debug)]
 pub(crate) struct Batcher {
-    queue: mpsc::Receiver<Pending>,
-    /// A request that did not fit into the last batch.
-    held: Option<Pending>,
+    queue: Queue,
     courier: Courier,
     /// The number of the last batch formed.
     number: u64,
@@ -130,8 +123,7 @@ impl Batcher {
             queue: sender,
         };
         let batcher = Self {
-            queue,
-            held: None,
+            queue: Queue::new(queue),
             courier: Courier {
                 consensus,
                 proposals,
@@ -150,9 +142,9 @@ impl Batcher {
                 Some(settled) = in_flight.next() => {
                     self.unsettled.remove(&settled);
                 }
-                first = self.next(), if in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
+                first = self.queue.next(), if in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
                     let Some(first) = first else { return };
-                    let (waiting, place) = (self.fill(first), self.place());
+                    let (waiting, place) = (self.queue.fill(first), self.place());
                     let courier = self.courier.clone();
                     in_flight.push(async move {
                         courier.deliver(waiting, place).await;
@@ -160,35 +152,6 @@ impl Batcher {
                     });
                 }
             }
-        }
-    }
-
-    /// What has arrived by now, up to a batch.
-    fn fill(&mut self, first: Pending) -> Vec<Pending> {
-        let mut room = BATCH_BYTES_MAX - ENVELOPE_BYTES;
-        let mut waiting = Vec::new();
-        let mut next = Some(first);
-        while let Some(pending) = next {
-            let size = size(&pending.command);
-            if room < size {
-                self.held = Some(pending);
-                break;
-            }
-            room -= size;
-            waiting.push(pending);
-            if waiting.len() == BATCH_COMMANDS_MAX {
-                break;
-            }
-            next = self.queue.try_recv().ok();
-        }
-        waiting
-    }
-
-    /// Who waits longest.
-    async fn next(&mut self) -> Option<Pending> {
-        match self.held.take() {
-            Some(held) => Some(held),
-            None => self.queue.recv().await,
         }
     }
 
@@ -201,95 +164,5 @@ impl Batcher {
             number: self.number,
             ack: oldest - 1,
         }
-    }
-}
-
-/// An upper bound of a command's encoded size.
-fn size(command: &Command) -> usize {
-    match command {
-        Command::Grant { sequence, .. }
-        | Command::Create { sequence, .. }
-        | Command::Advance { sequence, .. }
-        | Command::Alter { sequence, .. }
-        | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
-        Command::GrantAll { parts, .. } => {
-            let sizes = parts.iter().map(|part| part.sequence.as_str().len());
-            COMMAND_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sequence::{
-        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, RangeCount,
-        SequenceName, SessionId, Settings,
-    };
-    use crate::server::codec;
-
-    /// As many leases as one command holds, of the longest names.
-    fn largest_lease() -> Command {
-        let part = GrantPart {
-            sequence: "x".repeat(NAME_LENGTH_MAX).parse().unwrap(),
-            count: RangeCount::ONE,
-        };
-        Command::GrantAll {
-            parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
-            create: Some(Settings::default()),
-        }
-    }
-
-    #[test]
-    fn no_command_is_larger_than_its_bound() {
-        let sequence: SequenceName = "x".repeat(NAME_LENGTH_MAX).parse().unwrap();
-        let commands = [
-            Command::Grant {
-                sequence: sequence.clone(),
-                count: RangeCount::ONE,
-            },
-            Command::Create {
-                sequence: sequence.clone(),
-                settings: Settings::default(),
-            },
-            Command::Advance {
-                sequence: sequence.clone(),
-                to: u64::MAX,
-            },
-            Command::Alter {
-                sequence: sequence.clone(),
-                changes: Changes {
-                    start: Some(u64::MAX),
-                    increment: Some(u64::MAX),
-                    max_value: Some(u64::MAX),
-                    cache: Some(u64::MAX),
-                    max_lease: Some(RangeCount::ONE),
-                },
-            },
-            Command::Retire {
-                sequence: sequence.clone(),
-            },
-            largest_lease(),
-        ];
-        for command in commands {
-            assert!(
-                codec::encode(&command).len() <= size(&command),
-                "{command:?}"
-            );
-        }
-        assert!(ENVELOPE_BYTES + size(&largest_lease()) <= BATCH_BYTES_MAX);
-    }
-
-    #[test]
-    fn the_envelope_is_as_large_as_it_is_counted() {
-        let batch = Batch {
-            session: SessionId::NONE,
-            number: u64::MAX,
-            ack: u64::MAX,
-            hash: BatchHash([0; 16]),
-            commands: Vec::new(),
-        };
-
-        assert_eq!(codec::encode(&batch).len(), ENVELOPE_BYTES);
     }
 }
