@@ -30,7 +30,7 @@ use self::api::{Api, Service};
 use self::batcher::Batcher;
 use self::config::Config;
 use self::consensus::{
-    Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Proposer,
+    Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Proposer, Retention,
 };
 pub(crate) use self::error::ServerError;
 use self::store::{DataDir, FormationRecord, Identity, Store, StoreClosed, StoreFailed};
@@ -125,10 +125,11 @@ impl Node {
         let peers = self.peers(&record);
         let timing = self.config.timing;
         let consensus = Consensus::build(
-            (store.log, store.machine, store.tables),
+            (store.log, store.machine, store.tables, store.log_size),
             record.node,
             peers,
             timing,
+            Retention::default(),
         )
         .await?;
 
@@ -146,6 +147,7 @@ impl Node {
         )));
         consensus.run();
         self.tasks.spawn(consensus.clone().keep_peers());
+        self.tasks.spawn(consensus.clone().keep_log_short());
         self.service.send_replace(Some(Arc::new(Service {
             batcher: handle,
             consensus: consensus.clone(),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 use super::frame::Connection;
+use super::listener::CONNECTIONS_MAX;
 use super::probe::{Probe, ProbeReply};
 use super::protocol::PROTOCOL_VERSION;
 use crate::server::codec::{self, DecodeError};
@@ -126,6 +127,9 @@ pub(crate) enum Refusal {
         /// The incarnation that the refused node sent.
         given: Incarnation,
     },
+    /// It serves as many connections as it can.
+    #[error("it has {CONNECTIONS_MAX} peer connections already: look for what keeps them open")]
+    TooManyConnections,
 }
 
 /// Why a handshake came to nothing.

@@ -1,5 +1,10 @@
 //! Accepts peers: one task a connection, nothing decoded of it but its first frame until it is let in (I12).
+//!
+//! Whoever connects may be a stranger, of whom there may be thousands. So the unfinished handshakes are counted by
+//! themselves, and a new one takes the place of the oldest: a peer needs a round trip for its own, one that says
+//! nothing is soon the oldest. Those who were let in have places that no stranger can take.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +12,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
 use super::frame::{Connection, Limits};
@@ -21,9 +27,11 @@ use crate::server::store::Identity;
 use crate::server::tasks::Tasks;
 use crate::server::types::NodeId;
 
-/// The most connections at once: each peer has at most four, besides those it has lost and that are not found out yet.
-/// Further ones wait in the socket's backlog.
-const CONNECTIONS_MAX: usize = 128;
+/// The most connections of peers at once: each has at most four, besides those it has lost and that are not found out
+/// yet. A further one is refused.
+pub(super) const CONNECTIONS_MAX: usize = 128;
+/// The most handshakes at once that are not finished. A further one ends the oldest.
+pub(super) const HANDSHAKES_MAX: usize = 64;
 /// The pause after an accept that did not succeed: such as too many open files pass by themselves, not at once.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
@@ -47,16 +55,17 @@ pub(crate) struct Listener<S> {
 impl<S: PeerService> Listener<S> {
     /// Accepts connections until it is dropped.
     pub(crate) async fn serve(self, socket: TcpListener) {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        // The semaphore is never closed.
-        while let Ok(place) = Arc::clone(&connections).acquire_owned().await {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut handshakes = Handshakes::default();
+        loop {
             match socket.accept().await {
                 Ok((stream, _)) => {
                     let door = Door {
                         listener: self.clone(),
                         limits: self.timing.into(),
+                        places: Arc::clone(&places),
                     };
-                    self.tasks.spawn(door.admit(stream, place));
+                    self.tasks.spawn(door.admit(stream, handshakes.begin()));
                 }
                 Err(error) => {
                     error!(%error, "peer connection not accepted");
@@ -67,34 +76,71 @@ impl<S: PeerService> Listener<S> {
     }
 }
 
+/// The handshakes that are not finished, the oldest first.
+#[derive(Debug, Default)]
+struct Handshakes {
+    unfinished: VecDeque<CancellationToken>,
+}
+
+impl Handshakes {
+    /// Counts one more, which ends the oldest where there are too many.
+    fn begin(&mut self) -> CancellationToken {
+        self.unfinished.retain(|other| !other.is_cancelled());
+        if HANDSHAKES_MAX <= self.unfinished.len()
+            && let Some(oldest) = self.unfinished.pop_front()
+        {
+            oldest.cancel();
+        }
+        let place = CancellationToken::new();
+        self.unfinished.push_back(place.clone());
+        place
+    }
+}
+
 /// One connection's way in.
 struct Door<S> {
     listener: Listener<S>,
     limits: Limits,
+    /// For those who are let in.
+    places: Arc<Semaphore>,
+}
+
+/// Who was let in.
+struct Admitted<S> {
+    connection: Connection,
+    hello: PeerHello,
+    service: S,
+    _place: OwnedSemaphorePermit,
 }
 
 impl<S: PeerService> Door<S> {
-    async fn admit(self, stream: TcpStream, _place: OwnedSemaphorePermit) {
-        let greeted = timeout(self.limits.connect, self.greet(stream));
-        let (connection, hello, service) =
-            match greeted.await.unwrap_or(Err(HandshakeError::TimedOut)) {
-                Ok(Some(admitted)) => admitted,
-                Ok(None) => return,
-                Err(error) => {
-                    debug!(%error, "connection not let in");
-                    return;
-                }
-            };
-        if let Err(error) = self.serve(connection, hello, service).await {
-            debug!(peer = %hello.from.node, %error, "connection ended");
+    async fn admit(self, stream: TcpStream, handshake: CancellationToken) {
+        let greeted = {
+            let _over = handshake.clone().drop_guard();
+            let greeted = timeout(self.limits.connect, self.greet(stream));
+            handshake.run_until_cancelled(greeted).await
+        };
+        let admitted = match greeted {
+            Some(Ok(Ok(Some(admitted)))) => admitted,
+            Some(Ok(Ok(None))) => return,
+            Some(Ok(Err(error))) => return debug!(%error, "connection not let in"),
+            Some(Err(_elapsed)) => {
+                let error = HandshakeError::TimedOut;
+                return debug!(%error, "connection not let in");
+            }
+            None => {
+                let error = "too many others came after it";
+                return debug!(error, "connection not let in");
+            }
+        };
+        let peer = admitted.hello.from.node;
+        if let Err(error) = self.serve(admitted).await {
+            debug!(%peer, %error, "connection ended");
         }
     }
 
     /// Reads who it is and answers. What comes back is let in.
-    async fn greet(
-        &self,
-        stream: TcpStream,
-    ) -> Result<Option<(Connection, PeerHello, S)>, HandshakeError> {
+    async fn greet(&self, stream: TcpStream) -> Result<Option<Admitted<S>>, HandshakeError> {
         let mut connection = Connection::new(stream, HELLO_BYTES_MAX)?;
         let hello = match handshake::receive(&mut connection).await {
             Ok(hello) => hello,
@@ -116,9 +162,14 @@ impl<S: PeerService> Door<S> {
                 Ok(None)
             }
             Hello::Peer(hello) => match self.check(&hello) {
-                Ok(service) => {
+                Ok((service, place)) => {
                     handshake::answer(&mut connection, &Answer::Welcome).await?;
-                    Ok(Some((connection.admit(), hello, service)))
+                    Ok(Some(Admitted {
+                        connection: connection.admit(),
+                        hello,
+                        service,
+                        _place: place,
+                    }))
                 }
                 Err(refusal) => {
                     debug!(peer = %hello.from.node, error = %refusal, "peer refused");
@@ -149,17 +200,26 @@ impl<S: PeerService> Door<S> {
         })
     }
 
-    fn check(&self, hello: &PeerHello) -> Result<S, Refusal> {
+    fn check(&self, hello: &PeerHello) -> Result<(S, OwnedSemaphorePermit), Refusal> {
         let service = self.listener.service.borrow().clone();
         let known = |node| {
             let service = service.as_ref();
             service.and_then(|service| service.incarnation_of(node))
         };
         handshake::check(hello, &self.listener.identity.borrow(), known)?;
-        service.ok_or(Refusal::Starting)
+        let service = service.ok_or(Refusal::Starting)?;
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_full| Refusal::TooManyConnections)?;
+        Ok((service, place))
     }
 
-    async fn serve(self, connection: Connection, hello: PeerHello, service: S) -> io::Result<()> {
+    async fn serve(self, admitted: Admitted<S>) -> io::Result<()> {
+        let Admitted {
+            connection,
+            hello,
+            service,
+            _place,
+        } = admitted;
         let (from, limits) = (hello.from, self.limits);
         match hello.purpose {
             Purpose::Calls => calls::serve(connection, service, from, limits).await,

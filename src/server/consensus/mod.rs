@@ -7,6 +7,7 @@
 mod formation;
 mod inbound;
 mod proposer;
+mod retention;
 mod status;
 
 mod protocol;
@@ -49,20 +50,16 @@ pub(crate) use listener::Listener;
 pub(crate) use peers::{CallError, LocalNode, Peers};
 pub(crate) use proposer::Proposer;
 pub(crate) use protocol::{Call, ForwardReply, NodeStatus, ReadIndexReply, Reply};
+pub(crate) use retention::Retention;
 pub(crate) use service::Forwarded;
 pub(crate) use status::{ClusterView, MemberView};
 
 use self::inbound::LastAppend;
+use self::retention::LagLimit;
 use super::config::Timing;
-use super::store::{LogStore, StateMachine, TableReader};
+use super::store::{LogSize, LogStore, StateMachine, TableReader};
 use super::types::{Leadership, LogId, Member, NodeId, TypeConfig};
 
-/// A snapshot is taken after this many entries, and as many are replayed at most after a restart.
-const SNAPSHOT_EVERY_ENTRIES: u64 = 10_000;
-/// Entries below a snapshot that are kept for followers which are a little behind.
-const LOG_KEPT_BELOW_SNAPSHOT: u64 = 1_000;
-/// A follower further behind than this gets a snapshot; above the interval, or healthy ones would get it too.
-const LAG_FOR_SNAPSHOT: u64 = 2 * SNAPSHOT_EVERY_ENTRIES;
 /// The most entries of one append.
 const APPEND_ENTRIES_MAX: u64 = 64;
 /// Sized for the snapshot of a million sequences on a slow link.
@@ -96,6 +93,8 @@ pub(crate) struct Consensus {
     raft: Raft<TypeConfig, StateMachine>,
     peers: Peers,
     tables: TableReader,
+    log_size: LogSize,
+    retention: Retention,
     timing: Timing,
     last_append: LastAppend,
 }
@@ -114,17 +113,21 @@ impl Consensus {
     /// # Errors
     /// [`ConsensusError`] where the settings are refused or the store cannot be read.
     pub(crate) async fn build(
-        (log, machine, tables): (LogStore, StateMachine, TableReader),
+        (log, machine, tables, log_size): (LogStore, StateMachine, TableReader, LogSize),
         node: NodeId,
         peers: Peers,
         timing: Timing,
+        retention: Retention,
     ) -> Result<Self, ConsensusError> {
-        let config = Arc::new(raft_config(timing)?);
-        let raft = Raft::build(node, config, peers.network(), log, machine).await?;
+        let config = Arc::new(raft_config(timing, retention)?);
+        let network = peers.network(Some(LagLimit::new(log_size.clone(), retention)));
+        let raft = Raft::build(node, config, network, log, machine).await?;
         Ok(Self {
             raft,
             peers,
             tables,
+            log_size,
+            retention,
             timing,
             last_append: LastAppend::default(),
         })
@@ -368,7 +371,7 @@ pub(crate) fn left_ms(deadline: Instant) -> u32 {
     u32::try_from(left).unwrap_or(u32::MAX)
 }
 
-fn raft_config(timing: Timing) -> Result<Config, ConsensusError> {
+fn raft_config(timing: Timing, retention: Retention) -> Result<Config, ConsensusError> {
     let config = Config {
         cluster_name: "highwater".to_owned(),
         heartbeat_interval: millis(timing.heartbeat()),
@@ -378,9 +381,9 @@ fn raft_config(timing: Timing) -> Result<Config, ConsensusError> {
         enable_pre_vote: Some(true),
         // A leader that restarts stands for election again: it may have been replaced meanwhile (openraft#1511).
         enable_leader_restore: Some(false),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_EVERY_ENTRIES),
-        max_in_snapshot_log_to_keep: LOG_KEPT_BELOW_SNAPSHOT,
-        replication_lag_threshold: LAG_FOR_SNAPSHOT,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(retention.snapshot.entries),
+        max_in_snapshot_log_to_keep: retention.kept,
+        replication_lag_threshold: retention.lag.entries,
         install_snapshot_timeout: millis(SNAPSHOT_INSTALL_TIMEOUT),
         max_payload_entries: APPEND_ENTRIES_MAX,
         max_append_entries: Some(APPEND_ENTRIES_MAX),

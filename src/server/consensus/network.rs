@@ -24,6 +24,7 @@ use super::handshake::Purpose;
 use super::link::{Link, Retry};
 use super::peers::{CallError, Peers};
 use super::protocol::{Call, Reply};
+use super::retention::{LagLimit, Progress};
 use super::service::Snapshot;
 use super::snapshot;
 use crate::server::store::SnapshotFile;
@@ -33,11 +34,12 @@ use crate::server::types::{Member, NodeId, TypeConfig, Vote};
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
     peers: Peers,
+    lag: Option<LagLimit>,
 }
 
 impl Network {
-    pub(super) fn new(peers: Peers) -> Self {
-        Self { peers }
+    pub(super) fn new(peers: Peers, lag: Option<LagLimit>) -> Self {
+        Self { peers, lag }
     }
 }
 
@@ -49,6 +51,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
         self.peers.link(target, node);
         PeerClient {
             peers: self.peers.clone(),
+            lag: self.lag.clone(),
             to: target,
             member: node.clone(),
             appends: None,
@@ -61,6 +64,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
 #[derive(Debug)]
 pub(crate) struct PeerClient {
     peers: Peers,
+    lag: Option<LagLimit>,
     to: NodeId,
     member: Member,
     /// The connection for appends, from the first on.
@@ -95,10 +99,19 @@ impl PeerClient {
     {
         self.last_stream += 1;
         let stream = self.last_stream;
-        match self.appends().channel().await {
-            Ok(channel) => Ok(append::send(channel, stream, requests).boxed()),
-            Err(error) => Err(Unreachable::new(&error).into()),
-        }
+        let channel = match self.appends().channel().await {
+            Ok(channel) => channel,
+            Err(error) => return Err(Unreachable::new(&error).into()),
+        };
+        let Some(lag) = self.lag.clone() else {
+            return Ok(append::send(channel, stream, requests).boxed());
+        };
+        let progress = Progress::default();
+        let begun = progress.clone();
+        let requests = requests.inspect(move |request| begun.begin(request.prev_log_id));
+        let results = append::send(channel, stream, requests);
+        let every = self.peers.limits().ping;
+        Ok(progress.watched(results, lag, every).boxed())
     }
 }
 

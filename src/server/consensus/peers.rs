@@ -10,6 +10,7 @@ use super::handshake::{Party, PeerHello, Purpose};
 use super::link::Link;
 use super::network::Network;
 use super::protocol::{Call, Reply};
+use super::retention::LagLimit;
 use crate::server::config::Timing;
 use crate::server::tasks::Tasks;
 use crate::server::types::{ClusterId, Incarnation, Member, NodeId};
@@ -118,9 +119,9 @@ impl Peers {
             .map_err(|error| lost(error.to_string()))
     }
 
-    /// Raft's network over these peers.
-    pub(crate) fn network(&self) -> Network {
-        Network::new(self.clone())
+    /// Raft's network over these peers, which gives up on an append stream beyond the limit.
+    pub(super) fn network(&self, lag: Option<LagLimit>) -> Network {
+        Network::new(self.clone(), lag)
     }
 
     /// The connection for calls to this peer, which is opened where there is none.

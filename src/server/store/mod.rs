@@ -2,7 +2,8 @@
 //!
 //! Read in this order: `identity` (whose directory it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
-//! reads), `state_machine` (what it applies), `snapshot` with `snapshot_format` (what replaces a purged log).
+//! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshot` with `snapshot_format`
+//! (what replaces a purged log).
 //! `record`, `frame`, `files` and `error` serve them. Nothing here knows the network or HTTP.
 
 mod database;
@@ -13,6 +14,7 @@ mod identity;
 mod log;
 mod probe;
 mod record;
+mod sizes;
 mod snapshot;
 mod snapshot_format;
 mod startup;
@@ -27,6 +29,9 @@ pub(crate) use error::StoreError;
 pub(crate) use identity::{DataDir, FormationRecord, Identity};
 pub(crate) use log::LogStore;
 #[cfg(test)]
+pub(crate) use probe::Probe;
+pub(crate) use sizes::{LogSize, Stretch};
+#[cfg(test)]
 pub(crate) use snapshot::testing;
 pub(crate) use snapshot::{SnapshotFile, SnapshotInbox};
 pub(crate) use state_machine::{StateMachine, TableReader};
@@ -36,6 +41,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+#[cfg(not(test))]
 use self::probe::Probe;
 use self::state_machine::Snapshots;
 use self::writer::Writer;
@@ -50,6 +56,8 @@ const SNAPSHOTS_NAME: &str = "snapshots";
 pub(crate) struct Store {
     /// The Raft log.
     pub(crate) log: LogStore,
+    /// How much of it there is.
+    pub(crate) log_size: LogSize,
     /// What committed entries are applied to.
     pub(crate) machine: StateMachine,
     /// Reads the table beside the state machine.
@@ -105,7 +113,8 @@ impl Store {
         Self::open_with(dir, Probe::default())
     }
 
-    fn open_with(dir: &DataDir, probe: Probe) -> Result<Self, StoreError> {
+    /// The same, with a probe that looks into the syncs.
+    pub(crate) fn open_with(dir: &DataDir, probe: Probe) -> Result<Self, StoreError> {
         let (closing, closed) = oneshot::channel();
         let recovered = startup::recover(dir, probe, closing)?;
         let last_log_id = recovered
@@ -128,8 +137,10 @@ impl Store {
             recovered.snapshot,
             queue.clone(),
         );
+        let log_size = LogSize::new(&shared, snapshots.current());
         let machine = StateMachine::new(recovered.state, snapshots);
         Ok(Self {
+            log_size,
             log: LogStore::new(shared, queue),
             tables: machine.reader(),
             machine,

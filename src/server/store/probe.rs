@@ -4,7 +4,7 @@ use std::io;
 
 /// A moment at which the store asks the disk for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// The database's changes are about to be made durable.
     Database {
         /// How many keys they touch.
@@ -21,7 +21,7 @@ type Hook = std::sync::Arc<dyn Fn(Step) -> io::Result<()> + Send + Sync>;
 
 /// A test's hook, or nothing.
 #[derive(Clone, Default)]
-pub(super) struct Probe {
+pub(crate) struct Probe {
     #[cfg(test)]
     hook: Option<Hook>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Probe {
 impl Probe {
     /// Calls the hook at each step, on the thread that takes it.
     #[cfg(test)]
-    pub(super) fn new(hook: impl Fn(Step) -> io::Result<()> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(hook: impl Fn(Step) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self {
             hook: Some(std::sync::Arc::new(hook)),
         }

@@ -4,7 +4,7 @@
 //! the snapshot's, and openraft applies the log to it again.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt};
 use openraft::entry::RaftEntry;
@@ -60,6 +60,12 @@ impl TableReader {
     #[cfg(test)]
     pub(crate) fn applied(&self) -> Option<LogId> {
         self.table_at().1
+    }
+
+    /// Does something while nothing can be published.
+    #[cfg(test)]
+    pub(crate) fn while_read<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.read(|_| work())
     }
 
     fn read<T>(&self, read: impl FnOnce(&Published) -> T) -> T {
@@ -224,7 +230,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     async fn get_current_snapshot(
         &mut self,
     ) -> io::Result<Option<SnapshotOf<TypeConfig, SnapshotFile>>> {
-        Ok(self.snapshots.current().map(described))
+        Ok(self.snapshots.current.file().map(described))
     }
 }
 
@@ -260,7 +266,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 pub(super) struct Snapshots {
     directory: SnapshotDirectory,
     queue: mpsc::Sender<Command>,
-    current: Arc<Mutex<Option<SnapshotFile>>>,
+    current: CurrentSnapshot,
     /// One at a time, so that an older one never replaces a newer.
     naming: Arc<tokio::sync::Mutex<()>>,
 }
@@ -274,23 +280,21 @@ impl Snapshots {
         Self {
             directory,
             queue,
-            current: Arc::new(Mutex::new(current)),
+            current: CurrentSnapshot(Arc::new(Mutex::new(current))),
             naming: Arc::default(),
         }
     }
 
-    fn current(&self) -> Option<SnapshotFile> {
-        self.current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    /// Shows which one counts, also later.
+    pub(super) fn current(&self) -> CurrentSnapshot {
+        self.current.clone()
     }
 
     /// Makes a snapshot the one that counts, durably, unless a newer one does: a build that took long may end
     /// after an installation. Returns the one that counts.
     async fn name(&self, file: SnapshotFile) -> io::Result<SnapshotFile> {
         let _one_at_a_time = self.naming.lock().await;
-        if let Some(current) = self.current()
+        if let Some(current) = self.current.file()
             && file.name().last() <= current.name().last()
         {
             return Ok(current);
@@ -305,14 +309,30 @@ impl Snapshots {
         };
         self.queue.send(command).await.map_err(|_closed| ended())?;
         answer.await.map_err(|_closed| ended())??;
-        let before = self
-            .current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .replace(file.clone());
+        let before = self.current.lock().replace(file.clone());
         if let Some(before) = before {
             before.release();
         }
         Ok(file)
+    }
+}
+
+/// The snapshot that the superblock names, as it is now.
+#[derive(Debug, Clone)]
+pub(super) struct CurrentSnapshot(Arc<Mutex<Option<SnapshotFile>>>);
+
+impl CurrentSnapshot {
+    /// The last entry in it.
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.lock().as_ref().and_then(|file| file.name().last())
+    }
+
+    fn file(&self) -> Option<SnapshotFile> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SnapshotFile>> {
+        // Nothing panics while it is changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

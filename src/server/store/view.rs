@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use openraft::entry::RaftEntry;
 
 use super::database::Database;
+use super::sizes::{Sizes, Stretch};
 use crate::server::types::{Entry, LogId, Vote};
 
 /// How much of the durable log is kept in memory. With entries of some hundred bytes it is all of it.
@@ -36,6 +37,8 @@ pub(super) struct View {
     pub(super) last: Option<LogId>,
     /// The indices that there are. They may begin above 0 where nothing was purged: openraft allows it.
     indices: Range<u64>,
+    /// Of the records at these.
+    sizes: Sizes,
     tail: VecDeque<Kept>,
     tail_bytes: usize,
     /// Entries below this index are in the database.
@@ -109,6 +112,7 @@ impl View {
             self.durable = self.durable.max(index);
         }
         self.indices.end = index + 1;
+        self.sizes.push(bytes);
         self.last = Some(log_id);
         self.tail.push_back(Kept { entry, bytes });
         self.tail_bytes += KEPT_BYTES + bytes;
@@ -129,6 +133,7 @@ impl View {
             self.tail_bytes -= KEPT_BYTES + kept.bytes;
         }
         self.indices.end = keep;
+        self.sizes.truncate(self.count_below(keep));
         self.last = after.max(self.purged);
         self.truncations += 1;
         true
@@ -153,6 +158,7 @@ impl View {
             };
             self.tail_bytes -= KEPT_BYTES + kept.bytes;
         }
+        self.sizes.remove_front(self.count_below(next));
         self.indices = self.indices.start.max(next)..self.indices.end.max(next);
         self.durable = self.durable.max(self.indices.start);
     }
@@ -179,6 +185,15 @@ impl View {
         !self.indices.contains(&index)
     }
 
+    /// The log from this index on.
+    pub(super) fn stretch_from(&self, index: u64) -> Stretch {
+        let start = index.clamp(self.indices.start, self.indices.end);
+        Stretch {
+            entries: self.indices.end - start,
+            bytes: self.sizes.after(self.count_below(start)),
+        }
+    }
+
     /// How to read a range as it is now.
     pub(super) fn plan(&self, range: Range<u64>) -> Plan {
         let start = range.start.max(self.indices.start);
@@ -202,6 +217,14 @@ impl View {
     /// Whether what was read by a plan is still this log.
     pub(super) fn is_current(&self, plan: &Plan) -> bool {
         self.truncations == plan.truncations
+    }
+
+    /// How many of the indices are below this one.
+    fn count_below(&self, index: u64) -> usize {
+        let below = index
+            .min(self.indices.end)
+            .saturating_sub(self.indices.start);
+        usize::try_from(below).unwrap_or(usize::MAX)
     }
 
     fn tail_start(&self) -> u64 {

@@ -126,7 +126,7 @@ impl Peer {
         let raft = Raft::new(
             id(node),
             config(),
-            peers.network(),
+            peers.network(None),
             MemoryLog::default(),
             machine.clone(),
         )

@@ -7,6 +7,7 @@ mod fuzz;
 mod memory;
 mod refusals;
 mod snapshots;
+mod stored;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -172,6 +173,10 @@ impl Node {
     }
 
     fn start_on(socket: TcpListener) -> Self {
+        Self::start_with(socket, Timing::default())
+    }
+
+    fn start_with(socket: TcpListener, timing: Timing) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (forwards, forwarded) = mpsc::channel(2);
         let service = Recorder {
@@ -186,7 +191,7 @@ impl Node {
             file: FILE,
             identity: identity_seen,
             service: service_seen,
-            timing: Timing::default(),
+            timing,
             tasks: tasks.clone(),
         };
         tasks.spawn(listener.serve(socket));
@@ -223,7 +228,7 @@ impl Caller {
 
     async fn client_to(&self, member: &Member) -> super::network::PeerClient {
         use openraft::network::RaftNetworkFactory;
-        self.peers.network().new_client(id(NODE), member).await
+        self.peers.network(None).new_client(id(NODE), member).await
     }
 }
 

@@ -7,6 +7,7 @@ use super::*;
 use crate::server::consensus::handshake::{
     self, Answer, HandshakeError, Party, PeerHello, Purpose, Refusal,
 };
+use crate::server::consensus::listener::{CONNECTIONS_MAX, HANDSHAKES_MAX};
 use crate::server::consensus::probe::{Probe, ProbeError, ProbeReply, probe};
 use crate::server::consensus::protocol::{Call, Reply, VoteCall};
 
@@ -139,22 +140,22 @@ async fn who_speaks_another_version_is_told_both() {
     let node = Node::start().await;
     let mut stream = TcpStream::connect(node.address).await.unwrap();
     // What a later version says behind its version is not known here.
-    let from_the_future = b"\0\0\0\x0ehighwatr\x02\0abcd";
+    let from_the_future = b"\0\0\0\x0ehighwatr\x03\0abcd";
 
     stream.write_all(from_the_future).await.unwrap();
     let mut answer = Vec::new();
     within(stream.read_to_end(&mut answer)).await.unwrap();
 
-    assert_eq!(answer[4..14], *b"highwatr\x01\0");
+    assert_eq!(answer[4..14], *b"highwatr\x02\0");
     let told = crate::server::codec::decode::<Answer, 64>(&answer[14..]).unwrap();
     let refusal = Refusal::OtherVersion {
-        theirs: 1,
-        yours: 2,
+        theirs: 2,
+        yours: 3,
     };
     assert_eq!(told, Answer::Refused(refusal));
     assert_eq!(
         refusal.to_string(),
-        "it speaks peer protocol 1, this node 2: run the same version of highwater on both"
+        "it speaks peer protocol 2, this node 3: run the same version of highwater on both"
     );
 }
 
@@ -180,7 +181,7 @@ async fn a_peer_of_another_version_is_not_understood() {
         refusal,
         Refusal::OtherVersion {
             theirs: 3,
-            yours: 1
+            yours: 2
         }
     );
 }
@@ -270,20 +271,76 @@ async fn a_vote_does_not_reach_raft_once_its_id_is_known_with_other_disks() {
     assert_eq!(node.service.shared.votes(), 1, "I12: raft heard of it");
 }
 
+/// A node that waits for minutes before it gives up on anyone.
+async fn patient_node() -> Node {
+    let (socket, _) = free_socket().await;
+    Node::start_with(socket, Timing::from_heartbeat_ms(10_000).unwrap())
+}
+
 #[tokio::test]
 async fn those_who_say_nothing_do_not_keep_peers_out() {
-    let node = Node::start().await;
+    let node = patient_node().await;
     let mut idle = Vec::new();
-    for _ in 0..200 {
+    for _ in 0..5 * HANDSHAKES_MAX {
         idle.push(TcpStream::connect(node.address).await.unwrap());
     }
 
-    let dialed = wait_until_async(async || {
-        let address = node.address.into();
-        handshake::dial(&address, hello()).await.is_ok()
-    });
+    let dialed = within(handshake::dial(&node.address.into(), hello())).await;
 
-    dialed.await;
+    dialed.unwrap();
+    // The oldest lost their places, the newest wait for their time-out.
+    within(idle[0].read_to_end(&mut Vec::new())).await.unwrap();
+    let newest = idle.last_mut().unwrap();
+    assert!(newest.try_read(&mut [0]).is_err(), "it was closed as well");
+}
+
+#[tokio::test]
+async fn a_stranger_that_connects_without_end_does_not_keep_peers_out() {
+    let node = patient_node().await;
+    let address = node.address;
+    let flood = async move {
+        let mut open = std::collections::VecDeque::new();
+        loop {
+            open.push_back(TcpStream::connect(address).await.unwrap());
+            if 4 * HANDSHAKES_MAX < open.len() {
+                open.pop_front();
+            }
+        }
+    };
+    let peers = async {
+        for _ in 0..20 {
+            wait_until_async(async || handshake::dial(&address.into(), hello()).await.is_ok())
+                .await;
+        }
+    };
+
+    tokio::select! {
+        () = peers => {}
+        () = flood => {}
+    }
+}
+
+#[tokio::test]
+async fn peers_have_a_bounded_number_of_connections_and_a_further_one_is_refused() {
+    let node = patient_node().await;
+    let address = Address::from(node.address);
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        connections.push(handshake::dial(&address, hello()).await.unwrap());
+    }
+
+    let error = handshake::dial(&address, hello()).await.unwrap_err();
+
+    assert!(matches!(
+        error,
+        HandshakeError::Refused(Refusal::TooManyConnections)
+    ));
+    assert_eq!(
+        error.to_string(),
+        "it has 128 peer connections already: look for what keeps them open"
+    );
+    connections.pop();
+    wait_until_async(async || handshake::dial(&address, hello()).await.is_ok()).await;
 }
 
 /// Takes what is logged in this thread, at warn and above.

@@ -1,0 +1,391 @@
+//! Nodes with stores on disk: what becomes of a log over restarts, snapshots and followers that lag.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Condvar;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::sequence::testing::batch;
+use crate::sequence::{Command, RangeCount, SequenceName, Settings};
+use crate::server::codec;
+use crate::server::consensus::protocol::ForwardReply;
+use crate::server::consensus::{Consensus, Inbound, Leader, Proposer, Retention};
+use crate::server::store::{DataDir, LogSize, Probe, Store, StoreClosed, Stretch};
+use crate::server::types::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Entry, Payload, Proposal};
+
+/// A disk that can stand still.
+#[derive(Clone, Default)]
+struct Disk(Arc<(Mutex<bool>, Condvar)>);
+
+impl Disk {
+    fn probe(&self) -> Probe {
+        let disk = Arc::clone(&self.0);
+        Probe::new(move |_| {
+            let (hangs, changed) = &*disk;
+            drop(changed.wait_while(hangs.lock().unwrap(), |hangs| *hangs));
+            Ok(())
+        })
+    }
+
+    fn hang(&self) {
+        *self.0.0.lock().unwrap() = true;
+    }
+
+    fn go_on(&self) {
+        *self.0.0.lock().unwrap() = false;
+        self.0.1.notify_all();
+    }
+}
+
+/// A cluster's nodes, whether they run or not.
+struct Cluster {
+    places: Vec<Place>,
+    members: BTreeMap<NodeId, Member>,
+    _directory: tempfile::TempDir,
+}
+
+/// Where a node is.
+struct Place {
+    node: NodeId,
+    path: PathBuf,
+    address: SocketAddr,
+    disk: Disk,
+}
+
+/// A running node, from its store to its peer port.
+struct StoredNode {
+    consensus: Consensus,
+    log_size: LogSize,
+    proposals: mpsc::Sender<Forwarded>,
+    started_with: Option<LogId>,
+    tasks: Tasks,
+    closed: StoreClosed,
+}
+
+/// The directories of so many nodes, which hold one formation record.
+async fn cluster(nodes: u64) -> Cluster {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster {
+        places: Vec::new(),
+        members: BTreeMap::new(),
+        _directory: directory,
+    };
+    let mut dirs = Vec::new();
+    for node in 1..=nodes {
+        let path = cluster._directory.path().join(format!("node-{node}"));
+        let (_, address) = free_socket().await;
+        let dir = DataDir::open(&path).unwrap();
+        let member = Member {
+            incarnation: dir.identity().incarnation,
+            ..member(node, address)
+        };
+        cluster.members.insert(id(node), member);
+        cluster.places.push(Place {
+            node: id(node),
+            path,
+            address,
+            disk: Disk::default(),
+        });
+        dirs.push(dir);
+    }
+    for (dir, node) in dirs.iter_mut().zip(1..) {
+        let record = FormationRecord {
+            cluster: cluster_id(),
+            node: id(node),
+            members: cluster.members.clone(),
+        };
+        dir.adopt(record).unwrap();
+    }
+    cluster
+}
+
+impl Cluster {
+    /// Starts all nodes and makes them a cluster.
+    async fn start(&self, retention: Retention) -> Vec<StoredNode> {
+        let mut nodes = Vec::new();
+        for place in &self.places {
+            nodes.push(place.start(retention).await);
+        }
+        let members = self.members.clone();
+        nodes[0].consensus.raft().initialize(members).await.unwrap();
+        nodes
+    }
+}
+
+impl Place {
+    async fn start(&self, retention: Retention) -> StoredNode {
+        let dir = DataDir::open(&self.path).unwrap();
+        let store = Store::open_with(&dir, self.disk.probe()).unwrap();
+        let identity = dir.identity().clone();
+        let record = identity.formation.clone().unwrap();
+        let local = LocalNode {
+            cluster: record.cluster,
+            node: record.node,
+            incarnation: identity.incarnation,
+        };
+        let (tasks, timing) = (Tasks::default(), Timing::from_heartbeat_ms(100).unwrap());
+        let peers = Peers::new(local, timing, tasks.clone());
+        let log_size = store.log_size.clone();
+        let parts = (store.log, store.machine, store.tables, store.log_size);
+        let built = Consensus::build(parts, self.node, peers, timing, retention);
+        let consensus = built.await.unwrap();
+        let (proposals, queue) = Proposer::queue();
+        tasks.spawn(Proposer::new(consensus.clone(), queue).run());
+        let (snapshots, forwards) = (store.snapshots, proposals.clone());
+        let inbound = Inbound::new(consensus.clone(), snapshots, forwards, record);
+        let listener = Listener {
+            node: self.node,
+            file: FILE,
+            identity: watch::channel(identity).1,
+            service: watch::channel(Some(inbound)).1,
+            timing,
+            tasks: tasks.clone(),
+        };
+        tasks.spawn(listener.serve(TcpListener::bind(self.address).await.unwrap()));
+        consensus.run();
+        tasks.spawn(consensus.clone().keep_peers());
+        tasks.spawn(consensus.clone().keep_log_short());
+        StoredNode {
+            consensus,
+            log_size,
+            proposals,
+            started_with: store.last_log_id,
+            tasks,
+            closed: store.closed,
+        }
+    }
+
+    /// Appends entries that no other node has seen, as a leader does that is cut off.
+    async fn append_tail(&self, count: u64) {
+        let dir = DataDir::open(&self.path).unwrap();
+        let Store {
+            mut log,
+            machine,
+            tables,
+            closed,
+            last_log_id,
+            ..
+        } = Store::open(&dir).unwrap();
+        let last = last_log_id.unwrap();
+        let entry = |index| {
+            let proposal = Proposal {
+                elapsed_ms: 0,
+                batches: Vec::new(),
+            };
+            let log_id = LogId::new(*last.committed_leader_id(), index);
+            openraft::entry::RaftEntry::new(log_id, Payload::Normal(proposal))
+        };
+        let tail: Vec<Entry> = (last.index() + 1..=last.index() + count)
+            .map(entry)
+            .collect();
+        let (done, flushed) = TypeConfig::oneshot();
+        log.append(tail, IOFlushed::signal(done)).await.unwrap();
+        flushed.await.unwrap().unwrap();
+        drop((log, machine, tables));
+        closed.wait().await;
+    }
+}
+
+impl StoredNode {
+    fn leads(&self) -> bool {
+        matches!(self.consensus.leader(), Leader::Here(_)) && self.consensus.in_touch()
+    }
+
+    async fn stop(self) {
+        self.tasks.stop().await;
+        self.consensus.shutdown().await;
+        drop((self.consensus, self.proposals));
+        within(self.closed.wait()).await;
+    }
+
+    /// Proposes a batch of these commands, and says whether it was applied.
+    async fn propose(&self, commands: Vec<Command>) -> bool {
+        let (reply, answer) = oneshot::channel();
+        let forwarded = Forwarded {
+            batch: codec::encode(&batch(commands)).into(),
+            deadline: deadline(),
+            reply,
+        };
+        self.proposals.send(forwarded).await.unwrap();
+        matches!(within(answer).await.unwrap(), ForwardReply::Applied { .. })
+    }
+
+    fn purged(&self) -> Option<LogId> {
+        self.consensus.raft().metrics().borrow_watched().purged
+    }
+
+    fn applied(&self) -> Option<LogId> {
+        self.consensus.tables().applied()
+    }
+}
+
+async fn stored_leader(nodes: &[StoredNode]) -> &StoredNode {
+    wait_until(|| nodes.iter().any(StoredNode::leads)).await;
+    nodes.iter().find(|node| node.leads()).unwrap()
+}
+
+/// Has a batch of these commands applied by whoever leads.
+async fn propose(nodes: &[StoredNode], commands: &[Command]) {
+    while !stored_leader(nodes).await.propose(commands.to_vec()).await {}
+}
+
+/// A sequence, created, and the command that grants one value of it.
+async fn sequence(nodes: &[StoredNode], name: &str) -> Command {
+    let sequence: SequenceName = name.parse().unwrap();
+    let create = Command::Create {
+        sequence: sequence.clone(),
+        settings: Settings::default(),
+    };
+    propose(nodes, &[create]).await;
+    Command::Grant {
+        sequence,
+        count: RangeCount::ONE,
+    }
+}
+
+/// A batch as large as batches get.
+fn large_batch(command: Command) -> Vec<Command> {
+    let size = codec::encode(&command).len();
+    vec![command; (BATCH_BYTES_MAX / size).min(BATCH_COMMANDS_MAX) - 1]
+}
+
+// openraft#1511: recovered means by whole log ids; the log that replaced the lost tail is shorter, and nobody writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_tail_was_replaced_by_a_shorter_log_recovers_in_an_idle_cluster() {
+    let cluster = cluster(3).await;
+    let nodes = cluster.start(Retention::default()).await;
+    sequence(&nodes, "s").await;
+    let applied = stored_leader(&nodes).await.applied();
+    wait_until(|| nodes.iter().all(|node| applied <= node.applied())).await;
+    for node in nodes {
+        node.stop().await;
+    }
+    let (lonely, others) = cluster.places.split_last().unwrap();
+    lonely.append_tail(20).await;
+    let mut nodes = Vec::new();
+    for place in others {
+        nodes.push(place.start(Retention::default()).await);
+    }
+    let led = stored_leader(&nodes).await;
+    wait_until(|| applied < led.applied()).await;
+
+    let node = lonely.start(Retention::default()).await;
+    let started_with = node.started_with.unwrap();
+    within(node.consensus.recovered(node.started_with))
+        .await
+        .unwrap();
+
+    let last = node.applied().unwrap();
+    assert!(started_with < last, "{started_with} {last}");
+    assert!(last.index() < started_with.index(), "{started_with} {last}");
+}
+
+// sebadob/hiqlite v0.11.0: entries alone do not bound a log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_large_batches_is_purged_long_before_it_has_ten_thousand_entries() {
+    let cluster = cluster(1).await;
+    let mut retention = Retention::default();
+    retention.snapshot.bytes /= 8;
+    retention.kept = 10;
+    let nodes = cluster.start(retention).await;
+    let batch = large_batch(sequence(&nodes, &"n".repeat(32)).await);
+
+    let mut longest = 0;
+    let mut snapshots = BTreeSet::new();
+    while snapshots.len() < 3 {
+        propose(&nodes, &batch).await;
+        let log = nodes[0].log_size.all();
+        assert!(log.entries < 1_000, "{log:?} without a snapshot");
+        longest = longest.max(log.bytes);
+        snapshots.extend(nodes[0].purged());
+    }
+
+    assert!(
+        longest < 2 * retention.snapshot.bytes,
+        "{longest} bytes of log"
+    );
+}
+
+// I6: whoever is answered may read at once, and finds what was answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_answered_before_the_table_with_the_answer_can_be_read() {
+    let cluster = cluster(1).await;
+    let nodes = cluster.start(Retention::default()).await;
+    let consensus = &stored_leader(&nodes).await.consensus;
+    let tables = consensus.tables().clone();
+    let (holding, is_held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+
+    // As long as somebody reads the table, the next one cannot be published.
+    let reader = std::thread::spawn(move || {
+        tables.while_read(|| {
+            holding.send(()).unwrap();
+            released.recv().unwrap();
+        });
+    });
+    is_held.recv().unwrap();
+    let proposal = Proposal {
+        elapsed_ms: 0,
+        batches: Vec::new(),
+    };
+    let mut write = std::pin::pin!(consensus.raft().client_write(proposal));
+    let answered = tokio::time::timeout(Duration::from_millis(300), &mut write).await;
+    release.send(()).unwrap();
+
+    assert!(answered.is_err(), "answered before it was published");
+    let answered = within(write).await.unwrap().log_id;
+    assert!(Some(answered) <= consensus.tables().applied());
+    reader.join().unwrap();
+}
+
+// A disk that stands still, at a follower whose process is well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and_gets_a_snapshot() {
+    let cluster = cluster(3).await;
+    let retention = Retention {
+        snapshot: Stretch {
+            entries: 100,
+            bytes: u64::MAX,
+        },
+        kept: 10,
+        lag: Stretch {
+            entries: 200,
+            bytes: u64::MAX,
+        },
+    };
+    let nodes = cluster.start(retention).await;
+    let grant = sequence(&nodes, "s").await;
+    let created = stored_leader(&nodes).await.applied();
+    wait_until(|| nodes.iter().all(|node| created <= node.applied())).await;
+    let (slow, place) = nodes
+        .iter()
+        .zip(&cluster.places)
+        .find(|(node, _)| !node.leads())
+        .unwrap();
+
+    place.disk.hang();
+    let log_end = |node: &StoredNode| node.consensus.status().last_log_index;
+    let behind = log_end(slow);
+    for _ in 0..2 * retention.lag.entries {
+        propose(&nodes, std::slice::from_ref(&grant)).await;
+    }
+    let leader = stored_leader(&nodes).await;
+    wait_until(|| behind < leader.purged().map(|purged| purged.index())).await;
+    assert!(leader.log_size.all().entries <= 2 * retention.lag.entries);
+
+    place.disk.go_on();
+    wait_until(|| slow.applied() == leader.applied()).await;
+    assert!(
+        behind < slow.purged().map(|purged| purged.index()),
+        "it came by the log"
+    );
+    assert_eq!(
+        slow.consensus.tables().table(),
+        leader.consensus.tables().table()
+    );
+}
