@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::error::{CliError, Exit};
 use crate::server;
 use crate::server::config::{
-    API_LISTEN_DEFAULT, ClusterFile, Config, Exposure, PEER_LISTEN_DEFAULT, Timing,
+    API_LISTEN_DEFAULT, ClusterFile, Config, DiskFloor, Exposure, PEER_LISTEN_DEFAULT, Timing,
 };
 use crate::server::telemetry::{self, LogFormat};
 use crate::server::types::{Address, AddressError, NodeId};
@@ -62,6 +62,10 @@ pub(super) struct Args {
     /// How often a leader shows that it is there, in milliseconds; election time-outs are 3 to 6 times as long; 40 by default
     #[arg(long, value_name = "N", env = "HIGHWATER_HEARTBEAT_MS")]
     pub(super) heartbeat_ms: Option<u64>,
+    /// Free space on the data directory's disk, in MiB, below which this node leads no more and proposes nothing; 0 for
+    /// no such limit; 64 by default
+    #[arg(long, value_name = "N", env = "HIGHWATER_DISK_FREE_MIB_MIN")]
+    pub(super) disk_free_mib_min: Option<u64>,
     /// How log lines are written, to standard error
     #[arg(
         long,
@@ -87,6 +91,7 @@ struct FileSettings {
     #[serde(default)]
     insecure: bool,
     heartbeat_ms: Option<u64>,
+    disk_free_mib_min: Option<u64>,
 }
 
 pub(super) fn run(args: Args) -> Result<Exit, CliError> {
@@ -96,9 +101,11 @@ pub(super) fn run(args: Args) -> Result<Exit, CliError> {
     telemetry::start(args.log_format);
     raise_open_files_limit();
     let config = config(args)?;
-    tokio::runtime::Runtime::new()
-        .map_err(|source| CliError::Runtime { source })?
-        .block_on(serve(config))
+    let runtime = tokio::runtime::Runtime::new().map_err(|source| CliError::Runtime { source })?;
+    let ended = runtime.block_on(serve(config));
+    // A thread that waits for a disk which hangs is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Serves until the first signal, and to its end or the second one.
@@ -172,6 +179,9 @@ fn config(args: Args) -> Result<Config, CliError> {
     }
     if let Some(heartbeat) = args.heartbeat_ms.or(file.heartbeat_ms) {
         config.timing = Timing::from_heartbeat_ms(heartbeat)?;
+    }
+    if let Some(mib) = args.disk_free_mib_min.or(file.disk_free_mib_min) {
+        config.disk_free_min = DiskFloor::from_mib(mib)?;
     }
     Ok(config)
 }

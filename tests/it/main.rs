@@ -9,11 +9,21 @@ mod cluster;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod disk_full;
+#[cfg(test)]
 mod formation;
+#[cfg(test)]
+mod load;
+#[cfg(test)]
+mod mounts;
+#[cfg(test)]
+mod preload;
 #[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod scripts;
+#[cfg(test)]
+mod sync_errors;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]

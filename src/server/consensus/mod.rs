@@ -7,7 +7,9 @@
 mod formation;
 mod inbound;
 mod proposer;
+mod relief;
 mod status;
+mod transfer;
 
 mod protocol;
 
@@ -53,8 +55,10 @@ pub(crate) use service::Forwarded;
 pub(crate) use status::{ClusterView, MemberView};
 
 use self::inbound::LastAppend;
+use self::relief::Relief;
+use self::transfer::Turn;
 use super::config::Timing;
-use super::store::{LogStore, StateMachine, TableReader};
+use super::store::{Disk, LogStore, StateMachine, TableReader};
 use super::types::{Leadership, LogId, Member, NodeId, TypeConfig};
 
 /// A snapshot is taken after this many entries, and as many are replayed at most after a restart.
@@ -98,6 +102,9 @@ pub(crate) struct Consensus {
     tables: TableReader,
     timing: Timing,
     last_append: LastAppend,
+    disk: Disk,
+    turn: Arc<Turn>,
+    relief: Relief,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -118,6 +125,7 @@ impl Consensus {
         node: NodeId,
         peers: Peers,
         timing: Timing,
+        disk: Disk,
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(raft_config(timing)?);
         let raft = Raft::build(node, config, peers.network(), log, machine).await?;
@@ -127,6 +135,9 @@ impl Consensus {
             tables,
             timing,
             last_append: LastAppend::default(),
+            disk,
+            turn: Arc::default(),
+            relief: Relief::default(),
         })
     }
 
@@ -148,6 +159,11 @@ impl Consensus {
     /// Raft's time limits.
     pub(crate) fn timing(&self) -> Timing {
         self.timing
+    }
+
+    /// The disk that this node's part of all promises is on.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// The table as far as this node has applied it.

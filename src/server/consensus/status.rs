@@ -71,6 +71,7 @@ impl Consensus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             applied: self.tables().applied().map(Into::into),
             last_log_index,
+            disk: self.disk().state(),
         }
     }
 

@@ -89,6 +89,7 @@ impl PeerService for RaftService {
             version: String::new(),
             applied: None,
             last_log_index: None,
+            disk: DiskState::Fit,
         }
     }
 

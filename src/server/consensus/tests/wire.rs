@@ -243,6 +243,7 @@ fn replies_keep_their_bytes() {
         version: "1.2.3".to_owned(),
         applied: Some(read),
         last_log_index: None,
+        disk: DiskState::Fit,
     };
     keeps(
         &Reply::Status(status),
