@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 use super::error::{CliError, Exit};
 use crate::server;
 use crate::server::config::{
-    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, Exposure, PEER_LISTEN_DEFAULT, Timing,
+    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, DiskFloor, Exposure, PEER_LISTEN_DEFAULT,
+    Timing,
 };
 use crate::server::telemetry::{self, LogFormat};
 use crate::server::types::{Address, AddressError, NodeId};
@@ -65,6 +66,10 @@ pub(super) struct Args {
     /// A lease of a sequence that is not there makes it, with the default settings, where it is refused otherwise
     #[arg(long, env = "HIGHWATER_AUTO_CREATE", value_parser = BoolishValueParser::new())]
     pub(super) auto_create: bool,
+    /// Free space on the data directory's disk, in MiB, below which this node leads no more and proposes nothing; 0 for
+    /// no such limit; 64 by default
+    #[arg(long, value_name = "N", env = "HIGHWATER_DISK_FREE_MIB_MIN")]
+    pub(super) disk_free_mib_min: Option<u64>,
     /// How log lines are written, to standard error
     #[arg(
         long,
@@ -92,6 +97,7 @@ struct FileSettings {
     heartbeat_ms: Option<u64>,
     #[serde(default)]
     auto_create: bool,
+    disk_free_mib_min: Option<u64>,
 }
 
 pub(super) fn run(args: Args) -> Result<Exit, CliError> {
@@ -101,9 +107,11 @@ pub(super) fn run(args: Args) -> Result<Exit, CliError> {
     telemetry::start(args.log_format);
     raise_open_files_limit();
     let config = config(args)?;
-    tokio::runtime::Runtime::new()
-        .map_err(|source| CliError::Runtime { source })?
-        .block_on(serve(config))
+    let runtime = tokio::runtime::Runtime::new().map_err(|source| CliError::Runtime { source })?;
+    let ended = runtime.block_on(serve(config));
+    // A thread that waits for a disk which hangs is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Serves until the first signal, and to its end or the second one.
@@ -180,6 +188,9 @@ fn config(args: Args) -> Result<Config, CliError> {
     }
     if let Some(heartbeat) = args.heartbeat_ms.or(file.heartbeat_ms) {
         config.timing = Timing::from_heartbeat_ms(heartbeat)?;
+    }
+    if let Some(mib) = args.disk_free_mib_min.or(file.disk_free_mib_min) {
+        config.disk_free_min = DiskFloor::from_mib(mib)?;
     }
     Ok(config)
 }

@@ -17,6 +17,10 @@ pub(crate) const PEER_LISTEN_DEFAULT: &str = "127.0.0.1:7201";
 const NODES_MAX: usize = 9;
 /// The heartbeats that can be asked for, in milliseconds.
 const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
+/// The floor unless told otherwise: what a node writes at full speed in some seconds, until its leadership is handed over.
+const DISK_FREE_MIB_DEFAULT: u64 = 64;
+/// The highest floor that can be asked for.
+const DISK_FREE_MIB_MAX: u64 = 1024 * 1024;
 
 /// Everything a node is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) timing: Timing,
     /// Whether a lease makes the sequence that it names.
     pub(crate) auto_create: AutoCreate,
+    /// The free space below which nothing is proposed.
+    pub(crate) disk_free_min: DiskFloor,
 }
 
 /// What a lease of a sequence that is not there does at this node.
@@ -85,6 +91,7 @@ impl Config {
             exposure: Exposure::Loopback,
             timing: Timing::default(),
             auto_create: AutoCreate::Off,
+            disk_free_min: DiskFloor::default(),
         }
     }
 
@@ -115,6 +122,7 @@ impl Config {
             exposure: Exposure::Loopback,
             timing: Timing::default(),
             auto_create: AutoCreate::Off,
+            disk_free_min: DiskFloor::default(),
         })
     }
 
@@ -278,6 +286,12 @@ pub(crate) enum ConfigError {
         /// What was asked for.
         millis: u64,
     },
+    /// A floor that no disk has.
+    #[error("a disk floor of {mib} MiB is out of bounds: use 0 (none) to {DISK_FREE_MIB_MAX} MiB")]
+    DiskFloor {
+        /// What was asked for.
+        mib: u64,
+    },
     /// The host of an address is not known.
     #[error("address {address} does not resolve: {reason}")]
     Unresolved {
@@ -294,6 +308,39 @@ pub(crate) enum ConfigError {
         /// The address.
         address: Address,
     },
+}
+
+/// Free space on the data directory's disk below which nothing is proposed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DiskFloor {
+    bytes: u64,
+}
+
+impl DiskFloor {
+    /// The floor of this many MiB; 0 is none.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where no disk is that large.
+    pub(crate) fn from_mib(mib: u64) -> Result<Self, ConfigError> {
+        if DISK_FREE_MIB_MAX < mib {
+            return Err(ConfigError::DiskFloor { mib });
+        }
+        Ok(Self { bytes: mib << 20 })
+    }
+
+    /// The floor in bytes.
+    #[must_use]
+    pub(crate) const fn bytes(self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Default for DiskFloor {
+    fn default() -> Self {
+        Self {
+            bytes: DISK_FREE_MIB_DEFAULT << 20,
+        }
+    }
 }
 
 /// Raft's time limits. One setting, the heartbeat, scales them all.
@@ -416,6 +463,17 @@ mod tests {
                 .unwrap_err()
                 .to_string(),
             "the cluster file has no node 3, only 1, 2: correct --node or the file"
+        );
+    }
+
+    #[test]
+    fn a_disk_floor_is_given_in_mib_and_bounded() {
+        assert_eq!(DiskFloor::default(), DiskFloor::from_mib(64).unwrap());
+        assert_eq!(DiskFloor::from_mib(0).unwrap().bytes(), 0);
+        assert_eq!(DiskFloor::from_mib(3).unwrap().bytes(), 3 * 1024 * 1024);
+        assert_eq!(
+            DiskFloor::from_mib(1_048_577).unwrap_err().to_string(),
+            "a disk floor of 1048577 MiB is out of bounds: use 0 (none) to 1048576 MiB"
         );
     }
 

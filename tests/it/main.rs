@@ -11,7 +11,14 @@ mod cluster;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod disk_full;
+#[cfg(test)]
 mod formation;
+mod load;
+#[cfg(test)]
+mod mounts;
+#[cfg(test)]
+mod preload;
 #[cfg(test)]
 mod raw;
 #[cfg(test)]
@@ -20,6 +27,8 @@ mod readme;
 mod refusals;
 #[cfg(test)]
 mod scripts;
+#[cfg(test)]
+mod sync_errors;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::error::ApiError;
 use super::extract::{Options, Timeout};
 use super::{Api, Service};
 use crate::server::consensus::{ClusterView, MemberView};
+use crate::server::store::DiskState;
 use crate::server::types::{LogId, NodeId};
 use crate::wire::{ClusterBody, MemberBody, MemberRole};
 
@@ -41,14 +42,17 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// 200 where a request sent now would be served by a leader with a quorum.
+/// 200 where a request sent now would be served by a leader with a quorum, and this node's disk takes its part in it.
 pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) {
+    let unready = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
     match api.service() {
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        Ok(service) if !service.consensus.in_touch() => {
-            (StatusCode::SERVICE_UNAVAILABLE, "no leader\n")
-        }
-        Ok(_) => (StatusCode::OK, "ok\n"),
+        Err(_) => unready("starting\n"),
+        Ok(service) if !service.consensus.in_touch() => unready("no leader\n"),
+        Ok(service) => match service.consensus.disk().state() {
+            DiskState::Fit => (StatusCode::OK, "ok\n"),
+            DiskState::Full => unready("disk full\n"),
+            DiskState::Stuck => unready("disk does not answer\n"),
+        },
     }
 }
 

@@ -257,6 +257,12 @@ fn submit_kind(error: SubmitError) -> Kind {
             ProblemOutcome::NotApplied,
             "send it again; if it lasts, look for a quorum of nodes",
         ),
+        SubmitError::DiskFull => (
+            unavailable,
+            "disk_full",
+            ProblemOutcome::NotApplied,
+            "free space on the nodes' disks: grants resume by themselves",
+        ),
         SubmitError::Stopping => (
             unavailable,
             "draining",
@@ -353,6 +359,7 @@ mod tests {
             ApiError::Submit(SubmitError::Overloaded),
             ApiError::Submit(SubmitError::Crowded),
             ApiError::Submit(SubmitError::NoLeader),
+            ApiError::Submit(SubmitError::DiskFull),
             ApiError::Submit(SubmitError::Stopping),
             ApiError::Submit(SubmitError::TimedOut),
             ApiError::Submit(SubmitError::LeaderLost),

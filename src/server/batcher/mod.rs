@@ -50,6 +50,9 @@ pub(crate) enum SubmitError {
     /// Not applied: it waited behind others until its deadline.
     #[error("the request waited behind others until its deadline")]
     Crowded,
+    /// Not applied: the leader's disk is full.
+    #[error("the leader's disk is full, and no node with room can lead")]
+    DiskFull,
     /// Not applied: the node is going down.
     #[error("this node is going down")]
     Stopping,

@@ -7,8 +7,10 @@
 mod formation;
 mod inbound;
 mod proposer;
+mod relief;
 mod retention;
 mod status;
+mod transfer;
 
 mod protocol;
 
@@ -55,9 +57,11 @@ pub(crate) use service::Forwarded;
 pub(crate) use status::{ClusterView, MemberView};
 
 use self::inbound::LastAppend;
+use self::relief::Relief;
 use self::retention::LagLimit;
+use self::transfer::Turn;
 use super::config::Timing;
-use super::store::{LogSize, LogStore, StateMachine, TableReader};
+use super::store::{Disk, LogSize, LogStore, StateMachine, TableReader};
 use super::types::{Leadership, LogId, Member, NodeId, TypeConfig};
 
 /// The most entries of one append.
@@ -97,6 +101,9 @@ pub(crate) struct Consensus {
     retention: Retention,
     timing: Timing,
     last_append: LastAppend,
+    disk: Disk,
+    turn: Arc<Turn>,
+    relief: Relief,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -118,6 +125,7 @@ impl Consensus {
         peers: Peers,
         timing: Timing,
         retention: Retention,
+        disk: Disk,
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(raft_config(timing, retention)?);
         let network = peers.network(Some(LagLimit::new(log_size.clone(), retention)));
@@ -130,6 +138,9 @@ impl Consensus {
             retention,
             timing,
             last_append: LastAppend::default(),
+            disk,
+            turn: Arc::default(),
+            relief: Relief::default(),
         })
     }
 
@@ -151,6 +162,11 @@ impl Consensus {
     /// Raft's time limits.
     pub(crate) fn timing(&self) -> Timing {
         self.timing
+    }
+
+    /// The disk that this node's part of all promises is on.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// The table as far as this node has applied it.

@@ -73,6 +73,7 @@ impl Consensus {
             applied: applied.map(Into::into),
             last_log_index,
             state_hash: table.state_hash(),
+            disk: self.disk().state(),
         }
     }
 

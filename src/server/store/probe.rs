@@ -1,6 +1,9 @@
-//! Where tests look into the store's syncs, stall them and make them fail. Outside tests it is nothing.
+//! Where the store tells that it asks the disk for something. Tests look into its syncs here, stall them and make them
+//! fail.
 
 use std::io;
+
+use super::disk::{Asked, Pulse};
 
 /// A moment at which the store asks the disk for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +22,10 @@ pub(crate) enum Step {
 #[cfg(test)]
 type Hook = std::sync::Arc<dyn Fn(Step) -> io::Result<()> + Send + Sync>;
 
-/// A test's hook, or nothing.
+/// The pulse, and a test's hook.
 #[derive(Clone, Default)]
 pub(crate) struct Probe {
+    pulse: Pulse,
     #[cfg(test)]
     hook: Option<Hook>,
 }
@@ -31,8 +35,19 @@ impl Probe {
     #[cfg(test)]
     pub(crate) fn new(hook: impl Fn(Step) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self {
+            pulse: Pulse::default(),
             hook: Some(std::sync::Arc::new(hook)),
         }
+    }
+
+    /// Since when the disk has not answered.
+    pub(super) fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// The disk is asked from now until what this returns is dropped.
+    pub(super) fn ask(&self) -> Asked<'_> {
+        self.pulse.ask()
     }
 
     /// The step is about to be taken.

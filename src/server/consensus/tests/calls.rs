@@ -22,6 +22,7 @@ fn status_reply() -> Reply {
         applied: Some(log_id(1, 2, 3).into()),
         last_log_index: None,
         state_hash: StateHash::default(),
+        disk: DiskState::Fit,
     })
 }
 

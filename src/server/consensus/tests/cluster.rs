@@ -90,6 +90,7 @@ impl PeerService for RaftService {
             applied: None,
             last_log_index: None,
             state_hash: StateHash::default(),
+            disk: DiskState::Fit,
         }
     }
 

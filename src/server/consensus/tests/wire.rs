@@ -245,12 +245,13 @@ fn replies_keep_their_bytes() {
         applied: Some(read),
         last_log_index: None,
         state_hash: fixed(12),
+        disk: DiskState::Fit,
     };
     keeps(
         &Reply::Status(status),
         "\
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
-        000000000000000c 0000000000000000 00000000000000",
+        000000000000000c 0000000000000000 00000000000000 00000000",
     );
     let reason = "no".to_owned();
     keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
