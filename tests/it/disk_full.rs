@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use highwater::chaos::{ClusterSize, HarnessError, LocalCluster, Program};
+use highwater::chaos::{ClusterSize, LocalCluster, Program};
 
 use crate::load::Load;
 use crate::mounts::{self, SmallDisk};
-use crate::world::{self, PATIENCE, POLL_INTERVAL, send};
+use crate::world::{
+    self, PATIENCE, POLL_INTERVAL, send, wait_until_it_says, wait_until_led_by_another,
+    wait_until_one_ends,
+};
 
 const MIB: u64 = 1024 * 1024;
 /// Room for a node's database, its ballast and the floor.
@@ -56,46 +59,6 @@ fn of<T>(all: &[T], node: u64) -> &T {
 async fn readiness(url: &str) -> (u16, String) {
     let answer = send("GET", &format!("{url}/readyz"), "", &[]).await;
     (answer.status, answer.text)
-}
-
-async fn wait_until_it_says(url: &str, status: u16, text: &str) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let said = readiness(url).await;
-        if said == (status, text.to_owned()) {
-            return;
-        }
-        assert!(std::time::Instant::now() < deadline, "{url} says {said:?}");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-async fn wait_until_led_by_another(cluster: &mut LocalCluster, node: u64) -> u64 {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let leader = cluster.leader(PATIENCE).await.unwrap();
-        if leader != node {
-            return leader;
-        }
-        assert!(std::time::Instant::now() < deadline, "node {node} leads on");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-/// Waits until a node has ended by itself: its exit code, and the last line of its log.
-async fn wait_until_ended(cluster: &mut LocalCluster) -> (Option<i32>, String) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        match cluster.check_alive() {
-            Ok(()) => {}
-            Err(HarnessError::Died {
-                status, last_line, ..
-            }) => return (status.code(), last_line),
-            Err(error) => panic!("{error}"),
-        }
-        assert!(std::time::Instant::now() < deadline, "it runs on");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
 }
 
 async fn wait_until_logged(directory: &Path, node: u64, text: &str) {
@@ -230,11 +193,9 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
     assert!(data_dir.join("ballast").exists());
 
     disks[0].fill(0);
-    let (code, line) = wait_until_ended(&mut cluster).await;
-    assert!(
-        code == Some(1) && line.starts_with(&full),
-        "{code:?} {line}"
-    );
+    let ended = wait_until_one_ends(&mut cluster).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.last_line.starts_with(&full), "{ended:?}");
 
     // The ballast makes room for a start, and for as much as fits into it.
     cluster.start_all().unwrap();
@@ -242,11 +203,9 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
     assert!(!data_dir.join("ballast").exists());
     load.wait_until_granted(10).await;
     disks[0].fill(0);
-    let (code, line) = wait_until_ended(&mut cluster).await;
-    assert!(
-        code == Some(1) && line.starts_with(&full),
-        "{code:?} {line}"
-    );
+    let ended = wait_until_one_ends(&mut cluster).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.last_line.starts_with(&full), "{ended:?}");
 
     // Now there is none left. The node waits for room, and then serves.
     cluster.start_all().unwrap();
@@ -281,11 +240,13 @@ async fn a_follower_whose_disk_is_full_ends_and_returns_while_the_others_grant()
     let follower = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
 
     of(&disks, follower).fill(0);
-    let (code, line) = wait_until_ended(&mut cluster).await;
-    assert_eq!(code, Some(1), "{line}");
+    let ended = wait_until_one_ends(&mut cluster).await;
+    assert_eq!((ended.node, ended.code), (follower, Some(1)), "{ended:?}");
     assert!(
-        line.contains("is full: free some, then start the node again"),
-        "{line}"
+        ended
+            .last_line
+            .contains(" is full: free some, then start the node again: "),
+        "{ended:?}"
     );
     load.wait_until_granted(100).await;
 

@@ -5,13 +5,16 @@ use std::fs;
 use std::time::Duration;
 
 use highwater::RangeCount;
-use highwater::chaos::{ClusterSize, HarnessError, LocalCluster};
+use highwater::chaos::{ClusterSize, LocalCluster};
 use highwater::wire::ProblemOutcome;
 use tokio::time::timeout;
 
 use crate::load::Load;
 use crate::preload::{Action, Fault, Faults};
-use crate::world::{self, PATIENCE, POLL_INTERVAL, send, three_nodes_of};
+use crate::world::{
+    self, Ended, PATIENCE, POLL_INTERVAL, send, three_nodes_of, wait_until_it_says,
+    wait_until_led_by_another, wait_until_one_ends,
+};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -32,49 +35,6 @@ fn fail<'a>(call: &'a str, path: &'a str, nth: u32) -> Fault<'a> {
         path,
         nth,
         action,
-    }
-}
-
-/// A node that ended by itself: its id, exit code and last line.
-async fn wait_until_ended(cluster: &mut LocalCluster) -> (u64, Option<i32>, String) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        match cluster.check_alive() {
-            Ok(()) => {}
-            Err(HarnessError::Died {
-                node,
-                status,
-                last_line,
-                ..
-            }) => {
-                return (node, status.code(), last_line);
-            }
-            Err(error) => panic!("{error}"),
-        }
-        assert!(std::time::Instant::now() < deadline, "it runs on");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-async fn wait_until_it_says(url: &str, status: u16, text: &str) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let said = send("GET", &format!("{url}/readyz"), "", &[]).await;
-        if (said.status, said.text.as_str()) == (status, text) {
-            return;
-        }
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{url} says {}",
-            said.text
-        );
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-async fn wait_until_led_by_another(cluster: &mut LocalCluster, node: u64) {
-    while cluster.leader(PATIENCE).await.unwrap() == node {
-        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -157,7 +117,11 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
                 "{call} {path}: {error}"
             );
             faults.wait_until_hit().await;
-            let (_, code, line) = wait_until_ended(&mut cluster).await;
+            let Ended {
+                code,
+                last_line: line,
+                ..
+            } = wait_until_one_ends(&mut cluster).await;
             assert_eq!(code, Some(1), "{call} {path}: {line}");
             let said = format!(
                 "highwater: the disk of {data_dir} failed: look at it, then start the node again: "
@@ -205,7 +169,11 @@ async fn one_failed_write_or_sync_of_three_nodes_ends_that_node_and_the_others_g
             ..fail(call, &path, 2)
         });
 
-        let (ended, code, line) = wait_until_ended(&mut cluster).await;
+        let Ended {
+            node: ended,
+            code,
+            last_line: line,
+        } = wait_until_one_ends(&mut cluster).await;
         assert_eq!((ended, code), (node, Some(1)), "{call} {path}: {line}");
         let why = if number == 4 { "is full" } else { "failed" };
         assert!(
@@ -238,7 +206,11 @@ async fn a_failed_write_of_the_identity_is_told_and_leaves_a_directory_that_star
             faults.plant(fail(call, "/identity.new", nth));
             cluster.start_all().unwrap();
 
-            let (_, code, line) = wait_until_ended(&mut cluster).await;
+            let Ended {
+                code,
+                last_line: line,
+                ..
+            } = wait_until_one_ends(&mut cluster).await;
             assert_eq!(code, Some(1));
             assert_eq!(
                 line,
@@ -276,7 +248,11 @@ async fn a_failed_write_or_sync_of_a_snapshot_ends_the_node_and_the_next_start_t
         "only the snapshot failed: {last} {error}"
     );
     for (call, next) in [("write", Some("fsync")), ("fsync", None)] {
-        let (_, code, line) = wait_until_ended(&mut cluster).await;
+        let Ended {
+            code,
+            last_line: line,
+            ..
+        } = wait_until_one_ends(&mut cluster).await;
         assert_eq!(code, Some(1), "{call}");
         assert!(
             line.contains(" failed: look at it, then start the node again: "),
@@ -324,7 +300,11 @@ async fn an_error_that_the_database_sleeps_over_ends_the_node_too() {
         });
         lease_until_one_fails(&client, &sequence).await;
 
-        let (_, code, line) = wait_until_ended(&mut cluster).await;
+        let Ended {
+            code,
+            last_line: line,
+            ..
+        } = wait_until_one_ends(&mut cluster).await;
         assert_eq!(code, Some(1), "{line}");
         assert!(line.contains("Input/output error"), "{line}");
         faults.lift();
@@ -357,7 +337,7 @@ async fn where_the_leaders_disk_hangs_another_node_leads_and_grants() {
         timeout(Duration::from_secs(15), relieved)
             .await
             .expect("another node leads and grants");
-        wait_until_it_says(&url, 503, "no leader\n").await;
+        wait_until_it_says(&url, 503, "disk does not answer\n").await;
 
         // The disk answers again: the node goes on, and was never gone.
         faults.lift();
@@ -387,7 +367,7 @@ async fn a_followers_hung_disk_costs_nothing_but_its_copy() {
     });
     faults.wait_until_hit().await;
     load.wait_until_granted(200).await;
-    wait_until_it_says(&url, 503, "no leader\n").await;
+    wait_until_it_says(&url, 503, "disk does not answer\n").await;
     assert_eq!(cluster.leader(PATIENCE).await.unwrap(), leader);
 
     faults.lift();

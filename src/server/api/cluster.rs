@@ -45,14 +45,15 @@ pub(super) async fn live() -> &'static str {
 /// 200 where a request sent now would be served by a leader with a quorum, and this node's disk takes its part in it.
 pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) {
     let unready = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
-    match api.service() {
-        Err(_) => unready("starting\n"),
-        Ok(service) if !service.consensus.in_touch() => unready("no leader\n"),
-        Ok(service) => match service.consensus.disk().state() {
-            DiskState::Fit => (StatusCode::OK, "ok\n"),
-            DiskState::Full => unready("disk full\n"),
-            DiskState::Stuck => unready("disk does not answer\n"),
-        },
+    let Ok(service) = api.service() else {
+        return unready("starting\n");
+    };
+    match service.consensus.disk().state() {
+        // First, because it keeps the node from hearing of its leader.
+        DiskState::Stuck => unready("disk does not answer\n"),
+        _ if !service.consensus.in_touch() => unready("no leader\n"),
+        DiskState::Full => unready("disk full\n"),
+        DiskState::Fit => (StatusCode::OK, "ok\n"),
     }
 }
 
