@@ -24,6 +24,16 @@ pub(crate) enum ServerError {
         /// Why.
         source: io::Error,
     },
+    /// The system lets it open too few files.
+    #[error(
+        "this process may open {found} files at once, and a node needs {needed}: raise the limit, with ulimit -n or LimitNOFILE"
+    )]
+    OpenFiles {
+        /// How many it may.
+        found: u64,
+        /// How many it needs at least.
+        needed: u64,
+    },
     /// Its data directory was refused.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod consensus;
 mod error;
 pub(crate) mod formats;
+mod open_files;
 pub(crate) mod store;
 pub(crate) mod tasks;
 #[cfg(feature = "cli")]
@@ -85,6 +86,7 @@ struct Node {
     dir: DataDir,
     peer_listener: TcpListener,
     api_listener: TcpListener,
+    connections_max: usize,
     http: axum_server::Handle<SocketAddr>,
     service: watch::Sender<Option<Arc<Service>>>,
     failed: Option<StoreFailed>,
@@ -100,6 +102,7 @@ impl Node {
         // What was told wrongly is refused before anything is made.
         let peer_at = config.bind_address(&config.peer_listen)?;
         let api_at = config.bind_address(&config.api_listen)?;
+        let connections_max = open_files::connections_max()?;
         let dir = DataDir::open(&config.data_dir)?;
         let peer_listener = bind("peer", &config.peer_listen, peer_at)?;
         let api_listener = bind("API", &config.api_listen, api_at)?;
@@ -109,6 +112,7 @@ impl Node {
             dir,
             peer_listener,
             api_listener,
+            connections_max,
             http: axum_server::Handle::new(),
             service: watch::Sender::new(None),
             failed: None,
@@ -259,9 +263,9 @@ impl Node {
         let bound = |source| self.bind_error("API", &self.config.api_listen, source);
         let listener = self.api_listener.try_clone().map_err(bound)?;
         let routes = Api::new(self.plan.node, self.service.subscribe()).router();
-        let http = self.http.clone();
+        let (http, connections_max) = (self.http.clone(), self.connections_max);
         self.front.spawn(async move {
-            if let Err(error) = api::serve(listener, routes, http).await {
+            if let Err(error) = api::serve(listener, routes, http, connections_max).await {
                 tracing::error!(%error, "the API's listener ended");
             }
         });

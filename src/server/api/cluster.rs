@@ -33,7 +33,7 @@ pub(super) async fn show(
     let deadline = options.timeout.deadline();
     let service = api.running()?;
     let latest = deadline.min(Instant::now() + SURVEY_TIMEOUT);
-    let view = service.consensus.cluster(latest).await;
+    let view = service.consensus.cluster(latest).await?;
     Ok(Json(describe(&service, view)))
 }
 

@@ -5,6 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
+use super::bodies::BODIES_BYTES_MAX;
 use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::ReadError;
@@ -55,6 +56,8 @@ pub(super) enum ApiError {
     UnsupportedMediaType { reason: String },
     #[error("the body has more than {limit} bytes")]
     BodyTooLarge { limit: usize },
+    #[error("large bodies of {BODIES_BYTES_MAX} bytes are on their way to this node already")]
+    BodiesFull,
     #[error(transparent)]
     Refused(Refusal),
     /// In a list of leases, of which none happened.
@@ -144,6 +147,7 @@ impl ApiError {
                 "body_too_large",
                 "send a smaller body",
             ),
+            Self::BodiesFull | Self::Read(ReadError::Crowded) => overloaded(),
             Self::Refused(refusal) => refusal_kind(refusal),
             Self::At { error, .. } => error.kind(),
             Self::Starting => refused(
@@ -152,7 +156,7 @@ impl ApiError {
                 "ask another node, or this one when /readyz is 200",
             ),
             Self::Submit(error) => submit_kind(*error),
-            Self::Read(_) => refused(
+            Self::Read(ReadError::NoLeader | ReadError::Stopped) => refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_leader",
                 "repeat the read; if it lasts, look for a quorum of nodes",
@@ -242,15 +246,19 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
     }
 }
 
+fn overloaded() -> Kind {
+    Kind {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        code: "overloaded",
+        outcome: ProblemOutcome::NotApplied,
+        hint: "send it again after a pause; lease more values at once to send fewer requests",
+    }
+}
+
 fn submit_kind(error: SubmitError) -> Kind {
     let unavailable = StatusCode::SERVICE_UNAVAILABLE;
     let (status, code, outcome, hint) = match error {
-        SubmitError::Overloaded | SubmitError::Crowded => (
-            unavailable,
-            "overloaded",
-            ProblemOutcome::NotApplied,
-            "send it again after a pause; lease more values at once to send fewer requests",
-        ),
+        SubmitError::Overloaded | SubmitError::Crowded => return overloaded(),
         SubmitError::NoLeader => (
             unavailable,
             "no_leader",
@@ -364,6 +372,8 @@ mod tests {
             ApiError::Submit(SubmitError::TimedOut),
             ApiError::Submit(SubmitError::LeaderLost),
             ApiError::Read(ReadError::NoLeader),
+            ApiError::Read(ReadError::Crowded),
+            ApiError::BodiesFull,
             ApiError::Refused(Refusal::SequenceExists),
             ApiError::UnknownPath,
         ];

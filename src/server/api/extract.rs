@@ -19,7 +19,7 @@ use super::{Api, Service};
 use crate::sequence::SequenceName;
 
 /// The largest body, in bytes.
-const BODY_BYTES_MAX: usize = 64 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// How long a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline unless the request names one.

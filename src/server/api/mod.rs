@@ -3,7 +3,9 @@
 //! Nothing here knows Raft or disk. A handler reads the request whole, submits a command or proves a read, and
 //! writes the answer; whatever goes wrong is an [`error::ApiError`], which says what became of the request.
 
+mod bodies;
 mod cluster;
+mod connections;
 mod error;
 mod extract;
 mod leases;
@@ -16,13 +18,15 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::header::HOST;
 use axum::http::{HeaderName, HeaderValue, Version};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use self::listener::serve;
+pub(crate) use self::listener::{CONNECTIONS_MAX, serve};
 
+use self::bodies::Bodies;
 use self::error::ApiError;
 use self::extract::Consistency;
 use super::batcher;
@@ -101,6 +105,7 @@ impl Api {
             .layer(axum::middleware::map_request(async |request: Request| {
                 one_host(request)
             }))
+            .layer(from_fn_with_state(Bodies::default(), bodies::admit))
             .layer(axum::middleware::map_response(
                 move |mut response: Response| {
                     response.headers_mut().insert(NODE_HEADER, node.clone());

@@ -14,18 +14,21 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use self::courier::{Courier, Place};
-use self::queue::Queue;
+use self::queue::{Queue, size};
 use self::request::{Pending, Ticket};
 use super::consensus::{Consensus, Forwarded};
 use super::types::LogId;
 use crate::sequence::{Command, Outcome};
 
-/// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work.
-const QUEUE_MAX: usize = 16_384;
+/// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work. Below the
+/// number of connections, so that it is reached before a client is turned away without a word.
+const QUEUE_MAX: usize = 4_096;
+/// The most bytes of commands that wait or are in flight.
+const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Batches in flight at once. With only one, the first request after an answer would travel alone and all others wait
 /// for its return; the leader merges what arrives meanwhile into one entry anyway.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
@@ -42,7 +45,7 @@ pub(crate) struct Committed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubmitError {
     /// Not applied: the node's queue is full.
-    #[error("{QUEUE_MAX} requests wait at this node already")]
+    #[error("{QUEUE_MAX} requests, or {QUEUE_BYTES_MAX} bytes of them, wait at this node already")]
     Overloaded,
     /// Not applied: no leader took the request before its deadline.
     #[error("no leader took the request before its deadline")]
@@ -69,6 +72,7 @@ pub(crate) enum SubmitError {
 pub(crate) struct Handle {
     consensus: Consensus,
     queue: mpsc::Sender<Pending>,
+    room: Arc<Semaphore>,
 }
 
 impl Handle {
@@ -83,8 +87,11 @@ impl Handle {
     ) -> Result<Committed, SubmitError> {
         let ticket = Arc::new(Ticket::default());
         let (reply, answer) = oneshot::channel();
+        let bytes = u32::try_from(size(&command)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
         let pending = Pending {
             command,
+            _room: room.map_err(|_full| SubmitError::Overloaded)?,
             deadline,
             ticket: Arc::clone(&ticket),
             reply,
@@ -124,6 +131,7 @@ impl Batcher {
         let handle = Handle {
             consensus: consensus.clone(),
             queue: sender,
+            room: Arc::new(Semaphore::new(QUEUE_BYTES_MAX)),
         };
         let batcher = Self {
             queue: Queue::new(queue),
@@ -167,5 +175,107 @@ impl Batcher {
             number: self.number,
             ack: oldest - 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use futures::future::join_all;
+
+    use super::*;
+    use crate::sequence::RangeCount;
+    use crate::server::config::Timing;
+    use crate::server::consensus::{LocalNode, Peers, Proposer, Retention};
+    use crate::server::store::{DataDir, Disk, FormationRecord, Store};
+    use crate::server::tasks::Tasks;
+    use crate::server::types::{ClusterId, Member, NodeId};
+
+    /// A batcher that forms no batch, over a Raft that does not run.
+    async fn stuck() -> (Batcher, Handle, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut dir = DataDir::open(directory.path()).unwrap();
+        let node = NodeId::from(1);
+        let local = LocalNode {
+            cluster: ClusterId::generate(),
+            node,
+            incarnation: dir.identity().incarnation,
+        };
+        let member = Member {
+            incarnation: local.incarnation,
+            ..Member::default()
+        };
+        dir.adopt(FormationRecord {
+            cluster: local.cluster,
+            node,
+            members: BTreeMap::from([(node, member)]),
+        })
+        .unwrap();
+        let store = Store::open(&dir).unwrap();
+        let parts = (store.log, store.machine, store.tables, store.log_size);
+        let peers = Peers::new(local, Timing::default(), Tasks::default());
+        let disk = Disk::default();
+        let timing = Timing::default();
+        let built = Consensus::build(parts, node, peers, timing, Retention::default(), disk);
+        let (proposals, _) = Proposer::queue();
+        let (batcher, handle) = Batcher::new(built.await.unwrap(), proposals);
+        (batcher, handle, directory)
+    }
+
+    fn a_grant() -> Command {
+        Command::Grant {
+            sequence: "s".parse().unwrap(),
+            count: RangeCount::ONE,
+        }
+    }
+
+    #[tokio::test]
+    async fn beyond_the_queues_length_a_request_is_overloaded_at_once_and_the_others_wait() {
+        let (_batcher, handle, _directory) = stuck().await;
+        let (soon, late) = (Duration::from_millis(300), Duration::from_secs(60));
+        let deadline = Instant::now() + soon;
+        let waiting = join_all((0..QUEUE_MAX).map(|_| handle.submit(a_grant(), deadline)));
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+
+        let surplus = handle.submit(a_grant(), Instant::now() + late).await;
+
+        let error = surplus.unwrap_err();
+        assert_eq!(error, SubmitError::Overloaded);
+        assert_eq!(
+            error.to_string(),
+            "4096 requests, or 8388608 bytes of them, wait at this node already"
+        );
+        // None of those was sent, and that is what they are told.
+        for answer in waiting.await {
+            assert_eq!(answer, Err(SubmitError::NoLeader));
+        }
+    }
+
+    #[tokio::test]
+    async fn beyond_the_queues_bytes_a_request_is_overloaded_and_the_room_comes_back() {
+        let (batcher, handle, _directory) = stuck().await;
+        let all = u32::try_from(QUEUE_BYTES_MAX).unwrap();
+        let others = handle.room.try_acquire_many(all - 100).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(size(&a_grant()) <= 100 && 100 < 2 * size(&a_grant()));
+        let mut first = Box::pin(handle.submit(a_grant(), deadline));
+        assert!(futures::poll!(&mut first).is_pending());
+
+        assert_eq!(
+            handle.submit(a_grant(), deadline).await,
+            Err(SubmitError::Overloaded)
+        );
+
+        drop(others);
+        let mut second = Box::pin(handle.submit(a_grant(), deadline));
+        assert!(futures::poll!(&mut second).is_pending());
+        // The batcher ends with what it holds.
+        drop(batcher);
+        assert_eq!(first.await, Err(SubmitError::Stopping));
+        assert_eq!(second.await, Err(SubmitError::Stopping));
+        assert_eq!(handle.room.available_permits(), QUEUE_BYTES_MAX);
     }
 }

@@ -63,7 +63,7 @@ impl Queue {
 }
 
 /// An upper bound of a command's encoded size.
-fn size(command: &Command) -> usize {
+pub(super) fn size(command: &Command) -> usize {
     match command {
         Command::Grant { sequence, .. } => GRANT_BYTES + sequence.as_str().len(),
         Command::Create { sequence, .. }
@@ -81,7 +81,7 @@ fn size(command: &Command) -> usize {
 mod tests {
     use std::sync::Arc;
 
-    use tokio::sync::oneshot;
+    use tokio::sync::{Semaphore, oneshot};
 
     use super::super::courier::{Place, freeze};
     use super::*;
@@ -151,8 +151,10 @@ mod tests {
     }
 
     fn pending(command: Command) -> Pending {
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         Pending {
             command,
+            _room: room,
             deadline: tokio::time::Instant::now(),
             ticket: Arc::default(),
             reply: oneshot::channel().0,

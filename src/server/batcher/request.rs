@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::{Committed, SubmitError};
@@ -13,6 +13,8 @@ use crate::sequence::Command;
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) command: Command,
+    /// Its bytes in the budget of all that wait.
+    pub(super) _room: OwnedSemaphorePermit,
     pub(super) deadline: Instant,
     pub(super) ticket: Arc<Ticket>,
     pub(super) reply: oneshot::Sender<Result<Committed, SubmitError>>,

@@ -7,6 +7,7 @@
 mod formation;
 mod inbound;
 mod proposer;
+mod reads;
 mod relief;
 mod retention;
 mod status;
@@ -57,6 +58,7 @@ pub(crate) use service::Forwarded;
 pub(crate) use status::{ClusterView, MemberView};
 
 use self::inbound::LastAppend;
+use self::reads::Reads;
 use self::relief::Relief;
 use self::retention::LagLimit;
 use self::transfer::Turn;
@@ -86,6 +88,9 @@ pub(crate) enum ReadError {
     /// No leader proved itself before the deadline.
     #[error("no leader proved itself in time")]
     NoLeader,
+    /// It waited behind others until its deadline.
+    #[error("the read waited behind others until its deadline")]
+    Crowded,
     /// Raft ended; the process is about to.
     #[error("raft has stopped")]
     Stopped,
@@ -104,6 +109,7 @@ pub(crate) struct Consensus {
     disk: Disk,
     turn: Arc<Turn>,
     relief: Relief,
+    reads: Reads,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -141,6 +147,7 @@ impl Consensus {
             disk,
             turn: Arc::default(),
             relief: Relief::default(),
+            reads: Reads::default(),
         })
     }
 
@@ -251,6 +258,7 @@ impl Consensus {
     /// # Errors
     /// [`ReadError`] where no leader proved itself before the deadline.
     pub(crate) async fn linearize(&self, deadline: Instant) -> Result<(), ReadError> {
+        let _place = self.reads.read(deadline).await?;
         let mut changes = self.changes();
         while Instant::now() < deadline {
             let leader = self.leader();

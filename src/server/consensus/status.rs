@@ -7,7 +7,7 @@ use openraft::async_runtime::WatchReceiver;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{Call, Consensus, Leader, NodeStatus, Reply, left_ms};
+use super::{Call, Consensus, Leader, NodeStatus, ReadError, Reply, left_ms};
 use crate::server::types::{Member, NodeId};
 
 /// The cluster as its leader sees it, or without one as the asked node does.
@@ -40,7 +40,15 @@ pub(crate) struct MemberView {
 
 impl Consensus {
     /// The leader's view of the cluster; this node's own where no leader answers before the deadline.
-    pub(crate) async fn cluster(&self, deadline: Instant) -> ClusterView {
+    ///
+    /// # Errors
+    /// [`ReadError::Crowded`] where too many ask already.
+    pub(crate) async fn cluster(&self, deadline: Instant) -> Result<ClusterView, ReadError> {
+        let _place = self.reads.survey(deadline).await?;
+        Ok(self.view(deadline).await)
+    }
+
+    async fn view(&self, deadline: Instant) -> ClusterView {
         match self.leader() {
             Leader::Here(_) => self.survey(deadline).await,
             Leader::There(id, member) => {

@@ -295,32 +295,6 @@ async fn those_who_say_nothing_do_not_keep_peers_out() {
 }
 
 #[tokio::test]
-async fn a_stranger_that_connects_without_end_does_not_keep_peers_out() {
-    let node = patient_node().await;
-    let address = node.address;
-    let flood = async move {
-        let mut open = std::collections::VecDeque::new();
-        loop {
-            open.push_back(TcpStream::connect(address).await.unwrap());
-            if 4 * HANDSHAKES_MAX < open.len() {
-                open.pop_front();
-            }
-        }
-    };
-    let peers = async {
-        for _ in 0..20 {
-            wait_until_async(async || handshake::dial(&address.into(), hello()).await.is_ok())
-                .await;
-        }
-    };
-
-    tokio::select! {
-        () = peers => {}
-        () = flood => {}
-    }
-}
-
-#[tokio::test]
 async fn peers_have_a_bounded_number_of_connections_and_a_further_one_is_refused() {
     let node = patient_node().await;
     let address = Address::from(node.address);
