@@ -9,7 +9,12 @@ mod cluster;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod formation;
+#[cfg(test)]
+#[path = "../lone/mod.rs"]
+mod lone;
 #[cfg(test)]
 mod readme;
 #[cfg(test)]

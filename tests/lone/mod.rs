@@ -1,5 +1,9 @@
 //! A cluster of one node for tests that start many: the built binary on one directory, on free ports of its own.
 
+mod owed;
+
+pub(crate) use owed::Owed;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -37,16 +41,6 @@ pub(crate) enum Started {
     Hung(String),
 }
 
-impl Started {
-    /// The node, which must serve.
-    pub(crate) fn serving(self) -> LoneNode {
-        match self {
-            Self::Serving(node) => node,
-            other => panic!("the node does not serve: {other:?}"),
-        }
-    }
-}
-
 impl LoneNode {
     /// Starts the built binary; `log` is where it logs to, not in the data directory.
     pub(crate) fn spawn(data_dir: &Path, log: &Path, environment: &[(&str, &Path)]) -> Self {
@@ -74,6 +68,14 @@ impl LoneNode {
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
             api: String::new(),
+        }
+    }
+
+    /// Waits until it serves, which it must.
+    pub(crate) async fn wait_until_serving(self) -> Self {
+        match self.wait_until_started().await {
+            Started::Serving(node) => node,
+            other => panic!("the node does not serve: {other:?}"),
         }
     }
 

@@ -1,7 +1,5 @@
 //! Where the power is cut: everywhere, and most often where there is most to lose.
 
-use std::collections::BTreeSet;
-
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -14,8 +12,9 @@ const START_RECORDS: usize = 80;
 /// How near a cut is to what it is aimed at.
 const NEAR_RECORDS: usize = 12;
 
-/// At most so many moments; the power is cut before the records of these numbers.
-pub(crate) fn cuts(trace: &Trace, wanted: usize, random: &mut StdRng) -> BTreeSet<Moment> {
+/// So many moments, in order; the power is cut before the records of these numbers. Some may be the same: what is lost
+/// then is another question.
+pub(crate) fn cuts(trace: &Trace, wanted: usize, random: &mut StdRng) -> Vec<Moment> {
     let end = trace.records.len();
     let starts = moments(trace, |event| matches!(event, Event::Start));
     let syncs = moments(trace, |event| matches!(event, Event::SyncEnd { .. }));
@@ -29,7 +28,7 @@ pub(crate) fn cuts(trace: &Trace, wanted: usize, random: &mut StdRng) -> BTreeSe
                 | Event::Truncate { .. }
         )
     });
-    let mut found = BTreeSet::new();
+    let mut found = Vec::new();
     for number in 0..wanted {
         let mut near = |moments: &[Moment], within| {
             let at = moments.choose(random).copied().unwrap_or_default();
@@ -42,8 +41,9 @@ pub(crate) fn cuts(trace: &Trace, wanted: usize, random: &mut StdRng) -> BTreeSe
             2 => near(&names, NEAR_RECORDS),
             _ => random.random_range(0..=end),
         };
-        found.insert(at.min(end));
+        found.push(at.min(end));
     }
+    found.sort_unstable();
     found
 }
 

@@ -4,9 +4,10 @@
 //! requests leads to. Times are CLOCK_MONOTONIC, the recorder's clock too.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::lone::Owed;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn now_ns() -> u64 {
@@ -29,23 +30,15 @@ pub(crate) struct Step {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) received_ns: u64,
-    /// The term in which it was granted, where the answer tells.
+    /// The term in which it was granted and the log index of that, where the answer tells.
     pub(crate) term: Option<u64>,
+    pub(crate) index: Option<u64>,
 }
 
 /// The requests on each sequence, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) steps: BTreeMap<String, Vec<Step>>,
-}
-
-/// What a disk owes at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owed {
-    /// For each sequence that was acknowledged: the mark acknowledged last, up to the one that was asked for last.
-    pub(crate) marks: BTreeMap<String, RangeInclusive<u64>>,
-    /// The greatest term in which something was acknowledged.
-    pub(crate) term: u64,
 }
 
 impl History {
@@ -55,10 +48,7 @@ impl History {
     /// that was received earlier was given when the disk had done at most what stands before the cut, so everything
     /// it acknowledged has to follow from that. A request that was sent later is not on the disk.
     pub(crate) fn owed_at(&self, at_ns: u64) -> Owed {
-        let mut owed = Owed {
-            marks: BTreeMap::new(),
-            term: 0,
-        };
+        let mut owed = Owed::default();
         for (sequence, steps) in &self.steps {
             let mut acknowledged = None;
             let mut asked = 0;
@@ -69,6 +59,7 @@ impl History {
                 {
                     acknowledged = acknowledged.max(Some(step.high));
                     owed.term = owed.term.max(answer.term.unwrap_or_default());
+                    owed.index = owed.index.max(answer.index.unwrap_or_default());
                 }
             }
             if let Some(acknowledged) = acknowledged {
@@ -99,6 +90,7 @@ mod tests {
         let answer = received_ns.map(|received_ns| Answer {
             received_ns,
             term: Some(received_ns / 10),
+            index: Some(received_ns),
         });
         Step {
             sent_ns,
@@ -131,6 +123,7 @@ mod tests {
 
             assert_eq!(owed.marks.get("s").cloned(), mark, "at {at_ns}");
             assert_eq!(owed.term, term, "at {at_ns}");
+            assert_eq!(owed.index / 10, term, "at {at_ns}");
         }
     }
 }

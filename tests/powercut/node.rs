@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::history::{Answer, History, Step, now_ns};
-use crate::lone::{self, LoneNode, Started};
+use crate::lone::{self, LoneNode};
 use crate::omission::DATA;
 use crate::trace::Trace;
 
@@ -98,10 +98,7 @@ impl Recording {
         let mut history = history;
         for (number, life) in (0..).zip(lives) {
             let node = LoneNode::spawn(&root.join(DATA), &log, &recorder.environment(root));
-            let node = match node.wait_until_started().await {
-                Started::Serving(node) => node,
-                other => panic!("life {number} of the recorded node: {other:?}"),
-            };
+            let node = node.wait_until_serving().await;
             history = live(node, history, number, *life).await;
         }
         Self {
@@ -225,6 +222,7 @@ impl Worker {
         let answer = body.as_ref().map(|body| Answer {
             received_ns: now_ns(),
             term: body["term"].as_u64(),
+            index: body["index"].as_u64(),
         });
         let step = Step {
             sent_ns,

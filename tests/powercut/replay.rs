@@ -1,6 +1,5 @@
 //! Cuts the power many times in one trace, and has every disk judged that this leaves.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -99,7 +98,7 @@ impl Replay<'_> {
     pub(crate) async fn run<J>(
         &self,
         file_system: FileSystem,
-        cuts: &BTreeSet<Moment>,
+        cuts: &[Moment],
         random: &mut StdRng,
         judge: impl Fn(PathBuf, u64) -> J,
     ) -> Tally

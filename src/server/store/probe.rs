@@ -1,6 +1,9 @@
-//! Where tests look into the store's syncs, stall them and make them fail. Outside tests it is nothing.
+//! Where tests look into the store's syncs, stall them and make them fail, and where they stop its ears. Outside tests
+//! it is nothing.
 
 use std::io;
+
+use super::superblock::Promised;
 
 /// A moment at which the store asks the disk for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +22,22 @@ pub(super) enum Step {
 #[cfg(test)]
 type Hook = std::sync::Arc<dyn Fn(Step) -> io::Result<()> + Send + Sync>;
 
+/// Whether a start hears what the superblock says against the database.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Witness {
+    #[default]
+    Heard,
+    Unheard,
+}
+
 /// A test's hook, or nothing.
 #[derive(Clone, Default)]
 pub(super) struct Probe {
     #[cfg(test)]
     hook: Option<Hook>,
+    #[cfg(test)]
+    witness: Witness,
 }
 
 impl Probe {
@@ -32,7 +46,34 @@ impl Probe {
     pub(super) fn new(hook: impl Fn(Step) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self {
             hook: Some(std::sync::Arc::new(hook)),
+            witness: Witness::Heard,
         }
+    }
+
+    /// Lets a start hear the superblock, or not.
+    #[cfg(test)]
+    pub(super) fn hearing(witness: Witness) -> Self {
+        Self {
+            hook: None,
+            witness,
+        }
+    }
+
+    /// What the superblock is heard to have promised. The snapshot's name is always heard: nothing else has it.
+    #[cfg(test)]
+    pub(super) fn heard(&self, promised: Promised) -> Promised {
+        match self.witness {
+            Witness::Heard => promised,
+            Witness::Unheard => Promised {
+                snapshot: promised.snapshot,
+                ..Promised::default()
+            },
+        }
+    }
+
+    #[cfg(not(test))]
+    pub(super) fn heard(&self, promised: Promised) -> Promised {
+        promised
     }
 
     /// The step is about to be taken.
