@@ -11,10 +11,16 @@ mod cluster;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod disk_full;
 #[cfg(test)]
 mod formation;
+#[cfg(test)]
 mod load;
+#[cfg(test)]
+#[path = "../lone/mod.rs"]
+mod lone;
 #[cfg(test)]
 mod mounts;
 #[cfg(test)]
