@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use super::error::{CliError, Exit};
 use crate::server;
 use crate::server::config::{
-    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, DiskFloor, Exposure, PEER_LISTEN_DEFAULT,
-    Timing,
+    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, ConfigError, DiskFloor, Exposure,
+    PEER_LISTEN_DEFAULT, Timing, toml_reason,
 };
 use crate::server::telemetry::{self, LogFormat};
 use crate::server::types::{Address, AddressError, NodeId};
@@ -180,6 +180,10 @@ fn config(args: Args) -> Result<Config, CliError> {
     };
     config.api_listen = listen.unwrap_or(config.api_listen);
     config.peer_listen = peer_listen.unwrap_or(config.peer_listen);
+    if config.api_listen == config.peer_listen && config.api_listen.port() != 0 {
+        let address = config.api_listen;
+        return Err(ConfigError::DuplicateAddress { address }.into());
+    }
     if args.insecure || file.insecure {
         config.exposure = Exposure::Insecure;
     }
@@ -210,7 +214,8 @@ fn read_settings(path: &Path) -> Result<FileSettings, CliError> {
         name: name.to_string(),
         source,
     })?;
-    toml::from_str(&text).map_err(|error| CliError::usage(&format!("{name}: {}", error.message())))
+    toml::from_str(&text)
+        .map_err(|error| CliError::usage(&format!("{name}: {}", toml_reason(&text, &error))))
 }
 
 /// Each connection is an open file, and many systems allow a process 1,024 unless it asks for more.

@@ -1,6 +1,7 @@
 //! What a node is told when it starts: addresses, directory, timing, and the cluster file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -131,17 +132,14 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] where the address does not resolve, or is open to strangers without leave.
     pub(crate) fn bind_address(&self, listen: &Address) -> Result<SocketAddr, ConfigError> {
-        let unresolved = |reason: String| ConfigError::Unresolved {
+        let unresolved = |source| ConfigError::Unresolved {
             address: listen.clone(),
-            reason,
+            source,
         };
-        let mut found = listen
-            .as_str()
-            .to_socket_addrs()
-            .map_err(|error| unresolved(error.to_string()))?;
+        let mut found = listen.as_str().to_socket_addrs().map_err(unresolved)?;
         let address = found
             .next()
-            .ok_or_else(|| unresolved("no address".to_owned()))?;
+            .ok_or_else(|| unresolved(io::ErrorKind::AddrNotAvailable.into()))?;
         if self.exposure == Exposure::Loopback && !address.ip().is_loopback() {
             return Err(ConfigError::Exposed {
                 address: listen.clone(),
@@ -181,6 +179,7 @@ impl ClusterFile {
         #[serde(deny_unknown_fields)]
         struct File {
             cluster: Cluster,
+            #[serde(default)]
             node: Vec<Node>,
         }
         #[derive(Deserialize)]
@@ -197,7 +196,7 @@ impl ClusterFile {
         }
 
         let file: File = toml::from_str(text).map_err(|error| ConfigError::NotUnderstood {
-            reason: one_line(&error),
+            reason: toml_reason(text, &error),
         })?;
         if file.node.is_empty() || NODES_MAX < file.node.len() {
             return Err(ConfigError::NodeCount {
@@ -208,13 +207,22 @@ impl ClusterFile {
         let mut addresses = BTreeSet::new();
         for Node { id, api, peer } in file.node {
             for address in [&api, &peer] {
-                if !addresses.insert(address.clone()) {
+                if address.port() == 0 {
+                    return Err(ConfigError::NoPort {
+                        address: address.clone(),
+                    });
+                }
+                let place = (address.host().to_lowercase(), address.port());
+                if !addresses.insert(place) {
                     return Err(ConfigError::DuplicateAddress {
                         address: address.clone(),
                     });
                 }
             }
-            if id.get() == 0 || members.insert(id, MemberConfig { api, peer }).is_some() {
+            if id.get() == 0 {
+                return Err(ConfigError::ZeroId);
+            }
+            if members.insert(id, MemberConfig { api, peer }).is_some() {
                 return Err(ConfigError::DuplicateId { id });
             }
         }
@@ -225,23 +233,29 @@ impl ClusterFile {
     }
 }
 
-fn one_line(error: &toml::de::Error) -> String {
-    error.message().replace('\n', " ")
+/// What the parser of a TOML file says, on one line, and where.
+pub(crate) fn toml_reason(text: &str, error: &toml::de::Error) -> String {
+    let said = error.message().replace('\n', " ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!("line {}: {said}", before.matches('\n').count() + 1),
+        None => said,
+    }
 }
 
 /// Why a node cannot be started as told.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
-    #[error("{} cannot be read", path.display())]
+    #[error("{} cannot be read: name the cluster file with --cluster", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The file can be read and not used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -249,7 +263,7 @@ pub(crate) enum ConfigError {
         source: Box<Self>,
     },
     /// It is not TOML of the expected shape.
-    #[error("not understood: {reason}")]
+    #[error("{reason} (highwater serve --help shows a cluster file)")]
     NotUnderstood {
         /// What the parser says.
         reason: String,
@@ -260,8 +274,11 @@ pub(crate) enum ConfigError {
         /// How many there are.
         found: usize,
     },
-    /// An id stands twice, or is 0.
-    #[error("node id {id} is 0 or given twice: number the nodes 1, 2, 3")]
+    /// An id that is none.
+    #[error("node id 0 is no id: number the nodes from 1 on")]
+    ZeroId,
+    /// An id stands twice.
+    #[error("node id {id} is given twice: every node needs its own")]
     DuplicateId {
         /// The id.
         id: NodeId,
@@ -269,6 +286,12 @@ pub(crate) enum ConfigError {
     /// An address stands twice.
     #[error("address {address} is given twice: every listener needs its own")]
     DuplicateAddress {
+        /// The address.
+        address: Address,
+    },
+    /// An address that the system would choose, which the other nodes could not know.
+    #[error("address {address} has port 0: the other nodes must know the port, so choose one")]
+    NoPort {
         /// The address.
         address: Address,
     },
@@ -293,12 +316,12 @@ pub(crate) enum ConfigError {
         mib: u64,
     },
     /// The host of an address is not known.
-    #[error("address {address} does not resolve: {reason}")]
+    #[error("address {address} does not resolve: correct its host, or make this machine know it")]
     Unresolved {
         /// The address.
         address: Address,
         /// What the resolver says.
-        reason: String,
+        source: io::Error,
     },
     /// The address is open to strangers.
     #[error(
@@ -432,26 +455,56 @@ mod tests {
 
     #[test]
     fn a_cluster_file_that_contradicts_itself_is_refused_with_the_way_out() {
+        let help = "(highwater serve --help shows a cluster file)";
+        let none = TWO.split("[[node]]").next().unwrap();
+        let ten: String = (1..=10)
+            .map(|id| format!("[[node]]\nid = {id}\napi = \"a{id}:1\"\npeer = \"a{id}:2\"\n"))
+            .collect();
         let cases = [
             (
                 TWO.replace("id = 2", "id = 1"),
-                "node id 1 is 0 or given twice: number the nodes 1, 2, 3",
+                "node id 1 is given twice: every node needs its own".to_owned(),
             ),
             (
                 TWO.replace("id = 2", "id = 0"),
-                "node id 0 is 0 or given twice: number the nodes 1, 2, 3",
+                "node id 0 is no id: number the nodes from 1 on".to_owned(),
+            ),
+            // The same listener twice, another node's, and the same in other letters.
+            (
+                TWO.replace("7202", "7102"),
+                "address 127.0.0.1:7102 is given twice: every listener needs its own".to_owned(),
             ),
             (
                 TWO.replace("7202", "7101"),
-                "address 127.0.0.1:7101 is given twice: every listener needs its own",
+                "address 127.0.0.1:7101 is given twice: every listener needs its own".to_owned(),
+            ),
+            (
+                TWO.replace("127.0.0.1:7202", "LOCALHOST:07101")
+                    .replace("127.0.0.1:7101", "localhost:7101"),
+                "address LOCALHOST:07101 is given twice: every listener needs its own".to_owned(),
+            ),
+            (
+                TWO.replace("7202", "0"),
+                "address 127.0.0.1:0 has port 0: the other nodes must know the port, so choose one"
+                    .to_owned(),
+            ),
+            (
+                none.to_owned(),
+                "0 nodes are named: name 1 to 9, best 3 or 5".to_owned(),
+            ),
+            (
+                format!("{none}{ten}"),
+                "10 nodes are named: name 1 to 9, best 3 or 5".to_owned(),
             ),
             (
                 TWO.replace("name", "nmae"),
-                "not understood: unknown field `nmae`, expected `name`",
+                format!("line 3: unknown field `nmae`, expected `name` {help}"),
             ),
             (
                 TWO.replace("127.0.0.1:7202", "nowhere"),
-                "not understood: \"nowhere\" is not an address: write host:port, for example 127.0.0.1:7101",
+                format!(
+                    "line 11: \"nowhere\" is not an address: write host:port, for example 127.0.0.1:7101 {help}"
+                ),
             ),
         ];
         for (text, expected) in cases {
