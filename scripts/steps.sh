@@ -34,6 +34,8 @@ install_packages() {
     command -v pkg-config >/dev/null || wanted+=(pkg-config)
     command -v strace >/dev/null || wanted+=(strace)
     command -v curl >/dev/null || wanted+=(curl)
+    command -v unshare >/dev/null || wanted+=(util-linux)
+    command -v mount >/dev/null || wanted+=(mount)
     if ((${#wanted[@]} == 0)); then
         return
     fi

@@ -1,25 +1,34 @@
 //! A panic ends the process (I10), but for one place: while the store is being opened, sled panics on some damage, and
 //! that must become an error with a way out.
 //!
-//! The guard counts for the whole process, because sled panics in threads of its own as well. While it is held a node
-//! answers probes and `starting`, and nothing else; a panic there is told with its place, as damage of the store.
+//! The guard counts for the thread that holds it and, because sled panics in threads of its own as well, for those. A panic
+//! of any other thread meanwhile, such as one that answers probes, is a fault of this program and no damage of the store.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How sled names its threads.
+const SLED_THREADS: &str = "sled-";
 
 /// How many calls of [`catch_panics`] are running.
 static GUARDS: AtomicU32 = AtomicU32::new(0);
 /// What the last panic under a guard said, of whichever thread.
 static CAUGHT: Mutex<Option<String>> = Mutex::new(None);
 
+thread_local! {
+    /// How many of them run on this thread.
+    static HELD_HERE: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Makes every panic outside [`catch_panics`], of whichever thread, end the process: one line, exit code 1.
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
         let text = describe(info);
-        if 0 < GUARDS.load(Ordering::SeqCst) {
+        if is_guarded() {
             *caught() = Some(text);
             return;
         }
@@ -27,7 +36,18 @@ pub(crate) fn install() {
     }));
 }
 
-/// Runs `work`; a panic meanwhile, in this thread or (where the hook is installed) in any other, is an error.
+/// Whether a guard counts for this thread.
+fn is_guarded() -> bool {
+    let current = std::thread::current();
+    let is_sleds = || {
+        current
+            .name()
+            .is_some_and(|name| name.starts_with(SLED_THREADS))
+    };
+    0 < HELD_HERE.get() || (0 < GUARDS.load(Ordering::SeqCst) && is_sleds())
+}
+
+/// Runs `work`; a panic meanwhile, in this thread or (where the hook is installed) in one of sled's, is an error.
 ///
 /// # Errors
 /// [`Panicked`] with what the panic said. `work` may have succeeded nevertheless, with a thread of it dead: its
@@ -59,12 +79,14 @@ struct Guard;
 impl Guard {
     fn take() -> Self {
         GUARDS.fetch_add(1, Ordering::SeqCst);
+        HELD_HERE.set(HELD_HERE.get() + 1);
         Self
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        HELD_HERE.set(HELD_HERE.get() - 1);
         GUARDS.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -155,23 +177,30 @@ mod tests {
         ));
     }
 
+    /// A panic of a thread with this name while the guard is held, and what the guard makes of it.
+    fn panic_elsewhere(name: &str) -> Result<u32, Panicked> {
+        catch_panics(|| {
+            let other = thread::Builder::new().name(name.to_owned());
+            let other = other.spawn(|| panic!("page 7 is damaged")).unwrap();
+            drop(other.join());
+            7
+        })
+    }
+
     #[test]
-    fn a_panic_of_another_thread_under_the_guard_is_an_error_and_the_process_goes_on() {
+    fn a_panic_of_a_thread_of_sleds_under_the_guard_is_an_error_and_the_process_goes_on() {
         if is_child() {
             install();
-            let result = catch_panics(|| {
-                drop(thread::spawn(|| panic!("page 7 is damaged")).join());
-                7
-            });
-            let panicked = result.unwrap_err().to_string();
+            let panicked = panic_elsewhere("sled-io-3").unwrap_err().to_string();
             assert!(panicked.starts_with("page 7 is damaged (at src/panic_guard.rs:"));
             assert_eq!(catch_panics(|| 7), Ok(7));
             drop(std::io::stdout().write_all(b"went on\n"));
             return;
         }
 
-        let output =
-            child("a_panic_of_another_thread_under_the_guard_is_an_error_and_the_process_goes_on");
+        let output = child(
+            "a_panic_of_a_thread_of_sleds_under_the_guard_is_an_error_and_the_process_goes_on",
+        );
 
         assert_eq!(output.status.code(), Some(0));
         assert!(
@@ -180,5 +209,30 @@ mod tests {
                 .contains("went on")
         );
         assert_eq!(output.stderr, b"");
+    }
+
+    #[test]
+    fn a_panic_of_a_thread_that_serves_meanwhile_is_no_damage_and_ends_the_process() {
+        if is_child() {
+            install();
+            drop(panic_elsewhere("tokio-rt-worker"));
+            drop(std::io::stdout().write_all(b"went on\n"));
+            return;
+        }
+
+        let output =
+            child("a_panic_of_a_thread_that_serves_meanwhile_is_no_damage_and_ends_the_process");
+
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.starts_with("highwater: internal error, the process ends: page 7 is damaged"),
+            "{said}"
+        );
+        assert!(
+            !String::from_utf8(output.stdout)
+                .unwrap()
+                .contains("went on")
+        );
     }
 }

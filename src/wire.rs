@@ -4,8 +4,10 @@
 //! `next`, `remaining`, `previous`, `to`) is a [`Number`]: written in the sequence's form, read in both.
 
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::sequence::{IdForm, NUMBER_SAFE_MAX, SequenceName};
@@ -92,28 +94,118 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// What stands in a body is a number: a null may be a client's lost value, and must not become the default.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Number>, D::Error> {
+    Number::deserialize(deserializer).map(Some)
+}
+
+/// A body that is a JSON object. Without it an array of the fields' values would be taken as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<Object<T>, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
 /// The body of `PUT /v1/sequences/{name}`: what is left out has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateBody {
     /// The first value; 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub start: Option<Number>,
     /// The distance between neighbours, at least 1; 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub increment: Option<Number>,
     /// No value above it is granted; 2^53 − 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub max_value: Option<Number>,
     /// Values reserved ahead; 0 by default, and nothing else so far.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub cache: Option<Number>,
     /// The most values of one lease, up to 2^32 − 1; 1,000,000 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub max_lease: Option<Number>,
 }
 
-/// The answer to `PUT` and `GET /v1/sequences/{name}`.
+/// The body of `PATCH /v1/sequences/{name}`: what is left out stays as it is, but something must be named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlterBody {
+    /// Never changes: any other value than the sequence's is refused.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub start: Option<Number>,
+    /// Never changes: any other value than the sequence's is refused.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub increment: Option<Number>,
+    /// No value above it is granted. Never below the mark, nor to the other side of 2^53 − 1.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_value: Option<Number>,
+    /// Values reserved ahead; 0, and nothing else so far.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cache: Option<Number>,
+    /// The most values of one lease, up to 2^32 − 1.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_lease: Option<Number>,
+}
+
+/// The answer to `PUT`, `GET`, `PATCH` and `DELETE /v1/sequences/{name}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SequenceBody {
     /// The name.
@@ -142,13 +234,48 @@ pub struct SequenceBody {
     pub index: Option<u64>,
 }
 
+/// The answer to `GET /v1/sequences`: one page, in the order of the names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequencesBody {
+    /// The page's sequences, retired ones too.
+    pub sequences: Vec<SequenceBody>,
+    /// What the next page is asked for with, as `after`; null after the last.
+    pub next: Option<SequenceName>,
+}
+
 /// The body of `POST /v1/sequences/{name}/leases`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseBody {
     /// How many values, 1 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub count: Option<Number>,
+}
+
+/// One lease of the list that is the body of `POST /v1/leases`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeasePartBody {
+    /// Of which sequence: its name, which the node checks, so that it can say which of the list is none.
+    pub sequence: String,
+    /// How many values, 1 by default.
+    #[serde(
+        default,
+        deserialize_with = "given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub count: Option<Number>,
+}
+
+/// The answer to several leases in one commit: 201.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantsBody {
+    /// One for each lease of the list, in its order.
+    pub grants: Vec<GrantBody>,
 }
 
 /// The answer to a lease: 201.
@@ -217,6 +344,9 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong with this request, the limit and the way out.
     pub detail: String,
+    /// Which lease of a list is wrong, counted from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
     /// The stable name of the kind, for programs.
     pub code: String,
     /// Whether the request happened.
@@ -267,7 +397,9 @@ pub struct MemberBody {
     pub lag: Option<u64>,
     /// The version of its program.
     pub version: Option<String>,
-    /// The hash of its state at its applied index.
+    /// The last log index that its state holds.
+    pub applied_index: Option<u64>,
+    /// The hash of that state, 32 hexadecimal digits: nodes at one index have one hash.
     pub state_hash: Option<String>,
 }
 
@@ -333,8 +465,36 @@ mod tests {
     }
 
     #[test]
+    fn a_body_is_an_object_of_fields_with_values() {
+        let read = serde_json::from_str::<Object<LeaseBody>>;
+
+        assert_eq!(read("{}").unwrap(), Object::default());
+        assert_eq!(
+            read("{\"count\":3}").unwrap().0.count.unwrap().get(),
+            Some(3)
+        );
+        for json in ["[3]", "null", "3", "\"3\"", "{\"count\":null}"] {
+            assert!(read(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
     fn unknown_fields_of_a_request_are_refused() {
         assert!(serde_json::from_str::<LeaseBody>("{\"cuont\":1}").is_err());
         assert!(serde_json::from_str::<CreateBody>("{\"start\":1,\"cycle\":true}").is_err());
+        assert!(serde_json::from_str::<AlterBody>("{\"column\":\"id\"}").is_err());
+        assert!(serde_json::from_str::<LeasePartBody>("{\"sequence\":\"p\",\"n\":1}").is_err());
+    }
+
+    #[test]
+    fn a_field_given_twice_is_refused() {
+        for json in ["{\"count\":1,\"count\":1}", "{\"count\":1,\"count\":2}"] {
+            let error = serde_json::from_str::<LeaseBody>(json).unwrap_err();
+
+            assert_eq!(
+                error.to_string(),
+                "duplicate field `count` at line 1 column 18"
+            );
+        }
     }
 }

@@ -19,6 +19,8 @@ const QUESTION_TIMEOUT: Duration = Duration::from_millis(500);
 /// How many nodes: an even number would tolerate no more losses than the odd one below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClusterSize {
+    /// None may be lost.
+    One,
     /// One may be lost.
     Three,
     /// Two may be lost.
@@ -29,6 +31,7 @@ impl ClusterSize {
     /// How many nodes.
     pub const fn nodes(self) -> u64 {
         match self {
+            Self::One => 1,
             Self::Three => 3,
             Self::Five => 5,
         }
@@ -37,6 +40,7 @@ impl ClusterSize {
     /// How many may be lost at once while the rest serves.
     pub const fn losses(self) -> usize {
         match self {
+            Self::One => 0,
             Self::Three => 1,
             Self::Five => 2,
         }

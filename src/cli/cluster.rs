@@ -114,6 +114,7 @@ mod tests {
                 match_index: Some(17),
                 lag: None,
                 version: None,
+                applied_index: None,
                 state_hash: None,
             }],
             tolerates_loss_of: None,

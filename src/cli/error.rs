@@ -242,6 +242,7 @@ mod tests {
                 title: String::new(),
                 status,
                 detail: String::new(),
+                position: None,
                 code: code.to_owned(),
                 outcome: ProblemOutcome::NotApplied,
                 retryable: false,

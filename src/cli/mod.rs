@@ -60,7 +60,7 @@ enum Verb {
     Demo(demo::Args),
     /// Lease the next values of a sequence
     Lease(lease::Args),
-    /// Create, show and advance sequences
+    /// Create, show, list, alter, advance and retire sequences
     Sequence(sequence::Args),
     /// Look at the cluster
     Cluster(cluster::Args),

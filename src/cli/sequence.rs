@@ -1,31 +1,62 @@
-//! `highwater sequence`: create, show, advance.
+//! `highwater sequence`: create, show, list, alter, advance, retire.
+
+use std::num::NonZeroU32;
 
 use clap::Subcommand;
 
 use super::args::{Connect, block_on};
 use super::error::{CliError, Exit};
 use super::output::{Output, Table, or_dash};
-use crate::client::Client;
+use crate::client::{Client, ClientError, Consistency, ListQuery, Reads, Run};
 use crate::sequence::SequenceName;
-use crate::wire::{AdvancedBody, CreateBody, Number, SequenceBody};
+use crate::wire::{AdvancedBody, AlterBody, CreateBody, Number, SequenceBody, SequencesBody};
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
   highwater sequence create photos
   highwater sequence create even --start 2 --increment 2
   highwater sequence create wide --max-value 18446744073709551615
+  highwater sequence create photos --dry-run
 
 To create it again with the same settings is no error; with other settings it is
 a conflict (exit code 4).";
 const SHOW_EXAMPLES: &str = "\
 Examples:
   highwater sequence show photos
-  highwater sequence show photos --json";
+  highwater sequence show photos --json
+  highwater sequence show photos --local     as the asked node has it, without a leader";
+const LIST_EXAMPLES: &str = "\
+Examples:
+  highwater sequence list
+  highwater sequence list --prefix eu.
+  highwater sequence list --limit 50 --after photos
+  highwater sequence list --json";
+const ALTER_EXAMPLES: &str = "\
+Examples:
+  highwater sequence alter photos --max-lease 100000
+  highwater sequence alter photos --max-value 1000000 --dry-run
+
+What is not named stays, and so does the next value. A bound below what is granted,
+or on the other side of 2^53 - 1, is a conflict (exit code 4).";
 const ADVANCE_EXAMPLES: &str = "\
 Examples:
   highwater sequence advance photos 5000     the next value granted is 5001
+  highwater sequence advance photos 5000 --dry-run
 
 A mark never falls: a value below it changes nothing.";
+const RETIRE_EXAMPLES: &str = "\
+Examples:
+  highwater sequence retire photos
+  highwater sequence retire photos --dry-run
+
+A retired sequence gives nothing (exit code 4). Its name keeps its mark for ever:
+created again, it continues above. To retire it twice is no error.";
+
+/// The most sequences of one page, which the nodes set.
+const PAGE_MAX: NonZeroU32 = match NonZeroU32::new(1_000) {
+    Some(most) => most,
+    None => NonZeroU32::MIN,
+};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -40,17 +71,62 @@ enum Verb {
     Create(Create),
     /// Show a sequence's settings and how far it has come
     #[command(after_help = SHOW_EXAMPLES)]
-    Show(Named),
+    Show(Show),
+    /// List sequences by name, retired ones too
+    #[command(after_help = LIST_EXAMPLES)]
+    List(List),
+    /// Change a sequence's bounds
+    #[command(after_help = ALTER_EXAMPLES)]
+    Alter(Alter),
     /// Raise a sequence's high-water mark, so that no value up to it is granted any more
     #[command(after_help = ADVANCE_EXAMPLES)]
     Advance(Advance),
+    /// End a sequence for good: its name keeps its mark
+    #[command(after_help = RETIRE_EXAMPLES)]
+    Retire(Change),
 }
 
 #[derive(Debug, clap::Args)]
-struct Named {
+struct Read {
+    /// Take what the asked node has, though it may be old
+    #[arg(long)]
+    local: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
     /// Of which sequence
     #[arg(value_name = "NAME")]
     sequence: SequenceName,
+    #[command(flatten)]
+    read: Read,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only names that begin so
+    #[arg(long)]
+    prefix: Option<SequenceName>,
+    /// Only names after this one
+    #[arg(long, value_name = "NAME")]
+    after: Option<SequenceName>,
+    /// At most so many; all by default
+    #[arg(long, value_name = "N")]
+    limit: Option<NonZeroU32>,
+    #[command(flatten)]
+    read: Read,
+}
+
+#[derive(Debug, clap::Args)]
+struct Change {
+    /// Of which sequence
+    #[arg(value_name = "NAME")]
+    sequence: SequenceName,
+    /// Show what it would be, and change nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     connect: Connect,
 }
@@ -58,7 +134,7 @@ struct Named {
 #[derive(Debug, clap::Args)]
 struct Create {
     #[command(flatten)]
-    named: Named,
+    change: Change,
     /// The first value, 0 or more; 1 by default
     #[arg(long)]
     start: Option<u64>,
@@ -77,9 +153,29 @@ struct Create {
 }
 
 #[derive(Debug, clap::Args)]
+#[group(skip)]
+struct Alter {
+    #[command(flatten)]
+    change: Change,
+    #[command(flatten)]
+    settings: Alterations,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Alterations {
+    /// No value above it is granted; at or above the mark
+    #[arg(long, value_name = "N")]
+    max_value: Option<u64>,
+    /// The most values of one lease
+    #[arg(long, value_name = "N")]
+    max_lease: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
 struct Advance {
     #[command(flatten)]
-    named: Named,
+    change: Change,
     /// No value up to this one is granted afterwards
     to: u64,
 }
@@ -88,7 +184,10 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, CliError> {
     match args.verb {
         Verb::Create(args) => create(&args, output)?,
         Verb::Show(args) => show(&args, output)?,
+        Verb::List(args) => list(&args, output)?,
+        Verb::Alter(args) => alter(&args, output)?,
         Verb::Advance(args) => advance(&args, output)?,
+        Verb::Retire(args) => retire(&args, output)?,
     }
     Ok(Exit::Ok)
 }
@@ -101,62 +200,192 @@ fn create(args: &Create, output: &Output) -> Result<(), CliError> {
         cache: args.cache.map(Number::from),
         max_lease: args.max_lease.map(Number::from),
     };
-    let name = &args.named.sequence;
-    let client = args.named.client()?;
-    let created =
-        block_on(client.create_sequence(name, &settings))?.map_err(CliError::about(name))?;
+    let Change { sequence, .. } = &args.change;
+    let client = args.change.connect.client()?;
+    let changes = client.changes(args.change.run());
+    let created = args
+        .change
+        .done(block_on(changes.create_sequence(sequence, &settings))?)?;
     let text = if created.fresh {
-        format!("{name} created")
+        format!("{sequence} created")
     } else {
-        format!("{name} exists with these settings")
+        format!("{sequence} exists with these settings")
     };
-    output.data(text, &created.sequence)
+    args.change.tell(output, text, &created.sequence)
 }
 
-fn show(args: &Named, output: &Output) -> Result<(), CliError> {
-    let client = args.client()?;
-    let sequence =
-        block_on(client.sequence(&args.sequence))?.map_err(CliError::about(&args.sequence))?;
+fn show(args: &Show, output: &Output) -> Result<(), CliError> {
+    let client = args.read.connect.client()?;
+    let read = args.read.of(&client).sequence(&args.sequence);
+    let sequence = block_on(read)?.map_err(CliError::about(&args.sequence))?;
     output.data(table(&sequence), &sequence)
 }
 
-fn advance(args: &Advance, output: &Output) -> Result<(), CliError> {
-    let name = &args.named.sequence;
-    let client = args.named.client()?;
-    let advanced = block_on(client.advance(name, args.to))?.map_err(CliError::about(name))?;
-    output.data(sentence(&advanced), &advanced)
+fn list(args: &List, output: &Output) -> Result<(), CliError> {
+    let client = args.read.connect.client()?;
+    let reads = args.read.of(&client);
+    let listed = block_on(args.collect(reads))??;
+    output.data(columns(&listed), &listed)?;
+    if let Some(last) = &listed.next {
+        output.note(format_args!("there are more: --after {last} continues"));
+    }
+    Ok(())
 }
 
-impl Named {
-    fn client(&self) -> Result<Client, CliError> {
-        self.connect.client()
+fn alter(args: &Alter, output: &Output) -> Result<(), CliError> {
+    let body = AlterBody {
+        max_value: args.settings.max_value.map(Number::from),
+        max_lease: args.settings.max_lease.map(Number::from),
+        ..AlterBody::default()
+    };
+    let Change { sequence, .. } = &args.change;
+    let client = args.change.connect.client()?;
+    let changes = client.changes(args.change.run());
+    let altered = args
+        .change
+        .done(block_on(changes.alter_sequence(sequence, &body))?)?;
+    let (max_value, max_lease) = (altered.max_value, altered.max_lease);
+    let text = format!("{sequence} altered: max_value {max_value}, max_lease {max_lease}");
+    args.change.tell(output, text, &altered)
+}
+
+fn advance(args: &Advance, output: &Output) -> Result<(), CliError> {
+    let client = args.change.connect.client()?;
+    let changes = client.changes(args.change.run());
+    let advance = changes.advance(&args.change.sequence, args.to);
+    let advanced = args.change.done(block_on(advance)?)?;
+    args.change.note_dry_run(output);
+    output.data(sentence(&advanced, args.change.run()), &advanced)
+}
+
+fn retire(args: &Change, output: &Output) -> Result<(), CliError> {
+    let client = args.connect.client()?;
+    let changes = client.changes(args.run());
+    let retired = args.done(block_on(changes.retire_sequence(&args.sequence))?)?;
+    let name = &retired.sequence;
+    let text = match retired.high {
+        Some(high) => format!("{name} is retired: created again, it continues above {high}"),
+        None => format!("{name} is retired: no value of it was granted"),
+    };
+    args.tell(output, text, &retired)
+}
+
+impl Change {
+    fn run(&self) -> Run {
+        if self.dry_run { Run::Dry } else { Run::Real }
+    }
+
+    /// Names the sequence where it was not done.
+    fn done<T>(&self, answer: Result<T, ClientError>) -> Result<T, CliError> {
+        answer.map_err(CliError::about(&self.sequence))
+    }
+
+    /// Says what happened, or shows what the sequence would be.
+    fn tell(
+        &self,
+        output: &Output,
+        happened: String,
+        sequence: &SequenceBody,
+    ) -> Result<(), CliError> {
+        match self.run() {
+            Run::Real => output.data(happened, sequence),
+            Run::Dry => {
+                self.note_dry_run(output);
+                output.data(table(sequence), sequence)
+            }
+        }
+    }
+
+    fn note_dry_run(&self, output: &Output) {
+        if self.run() == Run::Dry {
+            output.note("dry run: nothing was changed, this is what would be");
+        }
     }
 }
 
-fn sentence(advanced: &AdvancedBody) -> String {
+impl Read {
+    fn of<'a>(&self, client: &'a Client) -> Reads<'a> {
+        client.reads(if self.local {
+            Consistency::Local
+        } else {
+            Consistency::Linearizable
+        })
+    }
+}
+
+impl List {
+    /// Page after page, up to the limit. At the most it holds all sequences of a cluster, which are bounded.
+    async fn collect(&self, reads: Reads<'_>) -> Result<SequencesBody, ClientError> {
+        let mut listed = SequencesBody {
+            sequences: Vec::new(),
+            next: self.after.clone(),
+        };
+        let wanted = self.limit.map_or(u32::MAX, NonZeroU32::get);
+        loop {
+            let have = u32::try_from(listed.sequences.len()).unwrap_or(u32::MAX);
+            let Some(left) = NonZeroU32::new(wanted.saturating_sub(have)) else {
+                return Ok(listed);
+            };
+            let query = ListQuery {
+                prefix: self.prefix.clone(),
+                after: listed.next,
+                limit: Some(left.min(PAGE_MAX)),
+            };
+            let page = reads.list_sequences(&query).await?;
+            listed.sequences.extend(page.sequences);
+            listed.next = page.next;
+            if listed.next.is_none() {
+                return Ok(listed);
+            }
+        }
+    }
+}
+
+fn sentence(advanced: &AdvancedBody, run: Run) -> String {
     let name = &advanced.sequence;
     let high = or_dash(advanced.high);
-    if advanced.changed {
-        let previous = or_dash(advanced.previous);
-        format!("{name} advanced from {previous} to {high}")
-    } else {
-        format!("{name} stays at {high}")
+    let previous = or_dash(advanced.previous);
+    match (advanced.changed, run) {
+        (true, Run::Real) => format!("{name} advanced from {previous} to {high}"),
+        (true, Run::Dry) => format!("{name} would advance from {previous} to {high}"),
+        (false, _) => format!("{name} stays at {high}"),
     }
+}
+
+fn columns(listed: &SequencesBody) -> Table {
+    let heading = Table::new().row(["NAME", "HIGH", "NEXT", "REMAINING", "USED", "RETIRED"]);
+    listed.sequences.iter().fold(heading, |table, sequence| {
+        table.row([
+            sequence.sequence.to_string(),
+            or_dash(sequence.high),
+            or_dash(sequence.next),
+            sequence.remaining.to_string(),
+            percent(sequence),
+            yes_or_no(sequence).to_owned(),
+        ])
+    })
+}
+
+fn percent(sequence: &SequenceBody) -> String {
+    format!("{:.2} %", sequence.used_ratio * 100.0)
+}
+
+fn yes_or_no(sequence: &SequenceBody) -> &'static str {
+    if sequence.retired { "yes" } else { "no" }
 }
 
 fn table(sequence: &SequenceBody) -> Table {
-    let percent = sequence.used_ratio * 100.0;
     Table::new()
         .row(["sequence", sequence.sequence.as_str()])
         .row(["high".to_owned(), or_dash(sequence.high)])
         .row(["next".to_owned(), or_dash(sequence.next)])
         .row(["remaining".to_owned(), sequence.remaining.to_string()])
-        .row(["used".to_owned(), format!("{percent:.2} %")])
+        .row(["used".to_owned(), percent(sequence)])
         .row(["start".to_owned(), sequence.start.to_string()])
         .row(["increment".to_owned(), sequence.increment.to_string()])
         .row(["max_value".to_owned(), sequence.max_value.to_string()])
         .row(["cache".to_owned(), sequence.cache.to_string()])
         .row(["max_lease".to_owned(), sequence.max_lease.to_string()])
-        .row(["retired", if sequence.retired { "yes" } else { "no" }])
+        .row(["retired", yes_or_no(sequence)])
         .row(["index".to_owned(), or_dash(sequence.index)])
 }

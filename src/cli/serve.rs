@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 use super::error::{CliError, Exit};
 use crate::server;
 use crate::server::config::{
-    API_LISTEN_DEFAULT, ClusterFile, Config, Exposure, PEER_LISTEN_DEFAULT, Timing,
+    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, ConfigError, DiskFloor, Exposure,
+    PEER_LISTEN_DEFAULT, Timing, toml_reason,
 };
 use crate::server::telemetry::{self, LogFormat};
 use crate::server::types::{Address, AddressError, NodeId};
@@ -62,6 +63,13 @@ pub(super) struct Args {
     /// How often a leader shows that it is there, in milliseconds; election time-outs are 3 to 6 times as long; 40 by default
     #[arg(long, value_name = "N", env = "HIGHWATER_HEARTBEAT_MS")]
     pub(super) heartbeat_ms: Option<u64>,
+    /// A lease of a sequence that is not there makes it, with the default settings, where it is refused otherwise
+    #[arg(long, env = "HIGHWATER_AUTO_CREATE", value_parser = BoolishValueParser::new())]
+    pub(super) auto_create: bool,
+    /// Free space on the data directory's disk, in MiB, below which this node leads no more and proposes nothing; 0 for
+    /// no such limit; 64 by default
+    #[arg(long, value_name = "N", env = "HIGHWATER_DISK_FREE_MIB_MIN")]
+    pub(super) disk_free_mib_min: Option<u64>,
     /// How log lines are written, to standard error
     #[arg(
         long,
@@ -87,6 +95,9 @@ struct FileSettings {
     #[serde(default)]
     insecure: bool,
     heartbeat_ms: Option<u64>,
+    #[serde(default)]
+    auto_create: bool,
+    disk_free_mib_min: Option<u64>,
 }
 
 pub(super) fn run(args: Args) -> Result<Exit, CliError> {
@@ -96,9 +107,11 @@ pub(super) fn run(args: Args) -> Result<Exit, CliError> {
     telemetry::start(args.log_format);
     raise_open_files_limit();
     let config = config(args)?;
-    tokio::runtime::Runtime::new()
-        .map_err(|source| CliError::Runtime { source })?
-        .block_on(serve(config))
+    let runtime = tokio::runtime::Runtime::new().map_err(|source| CliError::Runtime { source })?;
+    let ended = runtime.block_on(serve(config));
+    // A thread that waits for a disk which hangs is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Serves until the first signal, and to its end or the second one.
@@ -167,11 +180,21 @@ fn config(args: Args) -> Result<Config, CliError> {
     };
     config.api_listen = listen.unwrap_or(config.api_listen);
     config.peer_listen = peer_listen.unwrap_or(config.peer_listen);
+    if config.api_listen == config.peer_listen && config.api_listen.port() != 0 {
+        let address = config.api_listen;
+        return Err(ConfigError::DuplicateAddress { address }.into());
+    }
     if args.insecure || file.insecure {
         config.exposure = Exposure::Insecure;
     }
+    if args.auto_create || file.auto_create {
+        config.auto_create = AutoCreate::On;
+    }
     if let Some(heartbeat) = args.heartbeat_ms.or(file.heartbeat_ms) {
         config.timing = Timing::from_heartbeat_ms(heartbeat)?;
+    }
+    if let Some(mib) = args.disk_free_mib_min.or(file.disk_free_mib_min) {
+        config.disk_free_min = DiskFloor::from_mib(mib)?;
     }
     Ok(config)
 }
@@ -191,7 +214,8 @@ fn read_settings(path: &Path) -> Result<FileSettings, CliError> {
         name: name.to_string(),
         source,
     })?;
-    toml::from_str(&text).map_err(|error| CliError::usage(&format!("{name}: {}", error.message())))
+    toml::from_str(&text)
+        .map_err(|error| CliError::usage(&format!("{name}: {}", toml_reason(&text, &error))))
 }
 
 /// Each connection is an open file, and many systems allow a process 1,024 unless it asks for more.

@@ -42,6 +42,7 @@ impl Effect {
 pub(super) struct Request {
     method: Method,
     path: String,
+    options: Vec<(&'static str, String)>,
     body: Option<Vec<u8>>,
     effect: Effect,
 }
@@ -51,9 +52,16 @@ impl Request {
         Self {
             method,
             path,
+            options: Vec::new(),
             body: None,
             effect,
         }
+    }
+
+    /// One more field of the query.
+    pub(super) fn with_option(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.options.push((name, value.into()));
+        self
     }
 
     pub(super) fn with_body(mut self, body: &impl Serialize) -> Self {
@@ -142,7 +150,9 @@ impl Client {
             }
         };
         let mut url = stop.url.join(&request.path);
-        url.set_query(Some(&format!("timeout={}ms", node_timeout.as_millis())));
+        url.query_pairs_mut()
+            .extend_pairs(&request.options)
+            .append_pair("timeout", &format!("{}ms", node_timeout.as_millis()));
         let mut builder = self.http.request(request.method.clone(), url);
         if let Some(body) = &request.body {
             builder = builder

@@ -60,6 +60,12 @@ impl ClientError {
         }
     }
 
+    /// Which of several leases was refused, counted from 0.
+    #[must_use]
+    pub fn position(&self) -> Option<usize> {
+        self.problem()?.position?.try_into().ok()
+    }
+
     /// The node asked last, where none said no.
     #[must_use]
     pub fn node(&self) -> Option<&NodeUrl> {

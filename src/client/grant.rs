@@ -14,7 +14,7 @@ pub struct Grant {
 /// The answer to a creation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Created {
-    /// False where it was there before with the same settings.
+    /// False where it was there before with the same settings. A dry run does not tell: false.
     pub fresh: bool,
     /// What it is now.
     pub sequence: SequenceBody,

@@ -21,14 +21,18 @@
 mod answer;
 mod builder;
 mod call;
+mod changes;
 mod error;
 mod grant;
 mod nodes;
+mod reads;
 
 pub use builder::{BuildError, ClientBuilder, DEADLINE_MAX, DEADLINE_MIN, NODES_MAX, Spread};
+pub use changes::{Changes, Run};
 pub use error::{ClientError, Setback, SetbackReason};
 pub use grant::{Created, Grant};
 pub use nodes::NodeUrl;
+pub use reads::{Consistency, ListQuery, Reads};
 
 use std::time::Duration;
 
@@ -37,7 +41,8 @@ use serde::Serialize;
 
 use crate::sequence::{RangeCount, SequenceName};
 use crate::wire::{
-    AdvanceBody, AdvancedBody, ClusterBody, CreateBody, LeaseBody, Number, SequenceBody,
+    AdvancedBody, AlterBody, ClusterBody, CreateBody, GrantsBody, LeaseBody, LeasePartBody,
+    SequenceBody, SequencesBody,
 };
 use call::{Effect, Request};
 use nodes::Nodes;
@@ -82,7 +87,47 @@ impl Client {
         answer.understood(|body| Grant::from_answer(body, node, sequence, count))
     }
 
-    /// Makes a sequence, or finds it there with the same settings.
+    /// Leases from several sequences in one commit: all of it or nothing. A sequence may be named more than once.
+    ///
+    /// # Errors
+    /// As for [`Client::lease`]. A refusal tells which of the leases was refused: [`ClientError::position`].
+    pub async fn lease_all(
+        &self,
+        leases: &[(SequenceName, RangeCount)],
+    ) -> Result<Vec<Grant>, ClientError> {
+        let part = |(sequence, count): &(SequenceName, RangeCount)| LeasePartBody {
+            sequence: sequence.to_string(),
+            count: Some(u64::from(count.get()).into()),
+        };
+        let body: Vec<LeasePartBody> = leases.iter().map(part).collect();
+        let path = "/v1/leases".to_owned();
+        let request = Request::new(Method::POST, path, Effect::Once).with_body(&body);
+        let answer = self.call(request).await?;
+        let node = answer.node_id();
+        answer.understood(|body: GrantsBody| {
+            if body.grants.len() != leases.len() {
+                return None;
+            }
+            let pairs = body.grants.into_iter().zip(leases);
+            pairs
+                .map(|(grant, (sequence, count))| Grant::from_answer(grant, node, sequence, *count))
+                .collect()
+        })
+    }
+
+    /// Changes of sequences, for real or to see what they would do.
+    #[must_use]
+    pub fn changes(&self, run: Run) -> Changes<'_> {
+        Changes::new(self, run)
+    }
+
+    /// Reads of sequences, up to date or as the asked node has them.
+    #[must_use]
+    pub fn reads(&self, consistency: Consistency) -> Reads<'_> {
+        Reads::new(self, consistency)
+    }
+
+    /// [`Changes::create_sequence`], for real.
     ///
     /// # Errors
     /// [`ClientError`], which says whether it may have happened. To repeat it is safe.
@@ -91,27 +136,37 @@ impl Client {
         sequence: &SequenceName,
         settings: &CreateBody,
     ) -> Result<Created, ClientError> {
-        let path = format!("/v1/sequences/{sequence}");
-        let request = Request::new(Method::PUT, path, Effect::Idempotent).with_body(settings);
-        let answer = self.call(request).await?;
-        let fresh = answer.status() == reqwest::StatusCode::CREATED;
-        answer.understood(|body| {
-            Some(Created {
-                fresh,
-                sequence: body,
-            })
-        })
+        self.changes(Run::Real)
+            .create_sequence(sequence, settings)
+            .await
     }
 
-    /// A sequence's settings and how far it has come.
+    /// [`Changes::alter_sequence`], for real.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] where there is none of this name.
-    pub async fn sequence(&self, sequence: &SequenceName) -> Result<SequenceBody, ClientError> {
-        self.read(format!("/v1/sequences/{sequence}")).await
+    /// [`ClientError`], which says whether it may have happened. To repeat it is safe.
+    pub async fn alter_sequence(
+        &self,
+        sequence: &SequenceName,
+        changes: &AlterBody,
+    ) -> Result<SequenceBody, ClientError> {
+        self.changes(Run::Real)
+            .alter_sequence(sequence, changes)
+            .await
     }
 
-    /// Raises a sequence's mark to at least `to`; it never falls.
+    /// [`Changes::retire_sequence`], for real.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether it may have happened. To repeat it is safe.
+    pub async fn retire_sequence(
+        &self,
+        sequence: &SequenceName,
+    ) -> Result<SequenceBody, ClientError> {
+        self.changes(Run::Real).retire_sequence(sequence).await
+    }
+
+    /// [`Changes::advance`], for real.
     ///
     /// # Errors
     /// [`ClientError`], which says whether it may have happened. To repeat it is safe.
@@ -120,12 +175,27 @@ impl Client {
         sequence: &SequenceName,
         to: u64,
     ) -> Result<AdvancedBody, ClientError> {
-        let body = AdvanceBody {
-            to: Number::from(to),
-        };
-        let path = format!("/v1/sequences/{sequence}/advance");
-        let request = Request::new(Method::POST, path, Effect::Idempotent).with_body(&body);
-        self.call(request).await?.understood(Some)
+        self.changes(Run::Real).advance(sequence, to).await
+    }
+
+    /// [`Reads::sequence`], up to date.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] where there is none of this name.
+    pub async fn sequence(&self, sequence: &SequenceName) -> Result<SequenceBody, ClientError> {
+        self.reads(Consistency::Linearizable)
+            .sequence(sequence)
+            .await
+    }
+
+    /// [`Reads::list_sequences`], up to date.
+    ///
+    /// # Errors
+    /// [`ClientError`] where no node answers.
+    pub async fn list_sequences(&self, query: &ListQuery) -> Result<SequencesBody, ClientError> {
+        self.reads(Consistency::Linearizable)
+            .list_sequences(query)
+            .await
     }
 
     /// What the cluster knows of itself.
@@ -133,10 +203,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Unavailable`] where no node answers.
     pub async fn cluster(&self) -> Result<ClusterBody, ClientError> {
-        self.read("/v1/cluster".to_owned()).await
-    }
-
-    async fn read<T: serde::de::DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {
+        let path = "/v1/cluster".to_owned();
         let request = Request::new(Method::GET, path, Effect::None);
         self.call(request).await?.understood(Some)
     }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::wire::{Problem, ProblemOutcome};
+use crate::wire::{Number, Problem, ProblemOutcome};
 
 /// What a stub does with one request.
 #[derive(Clone)]
@@ -133,6 +133,7 @@ fn problem(status: u16, code: &str, outcome: ProblemOutcome) -> Problem {
         title: code.to_owned(),
         status,
         detail: format!("the detail of {code}"),
+        position: None,
         code: code.to_owned(),
         outcome,
         retryable: status == 503,
@@ -481,4 +482,125 @@ fn a_client_is_refused_without_nodes_or_with_a_deadline_out_of_bounds() {
         long.to_string(),
         "a deadline of 61s is out of bounds: use 50ms to 60s"
     );
+}
+
+/// An answer with this body.
+fn answers(status: u16, body: &str) -> Reply {
+    Reply::Http {
+        status,
+        headers: String::new(),
+        body: body.to_owned(),
+    }
+}
+
+fn grant_of(sequence: &str, first: u64, count: u64) -> String {
+    let last = first + count - 1;
+    format!(
+        "{{\"sequence\":\"{sequence}\",\"first\":{first},\"last\":{last},\"count\":{count},\"increment\":1,\
+         \"epoch\":1,\"cluster\":\"c\",\"term\":2,\"index\":17}}"
+    )
+}
+
+fn two_leases() -> [(SequenceName, RangeCount); 2] {
+    [("a", 3), ("b", 1)].map(|(name, count)| (name.parse().unwrap(), RangeCount::constant(count)))
+}
+
+#[tokio::test]
+async fn several_leases_are_one_request_and_come_back_in_their_order() {
+    let grants = [grant_of("a", 1, 3), grant_of("b", 7, 1)].join(",");
+    let stub = Stub::start([answers(201, &format!("{{\"grants\":[{grants}]}}"))]).await;
+
+    let granted = of(&[&stub]).lease_all(&two_leases()).await.unwrap();
+
+    let ranges: Vec<_> = granted
+        .iter()
+        .map(|grant| (grant.first(), grant.last()))
+        .collect();
+    assert_eq!(ranges, [(1, 3), (7, 7)]);
+    let asked = stub.asked();
+    assert_eq!(asked.len(), 1);
+    assert!(
+        asked[0].starts_with("POST /v1/leases?timeout="),
+        "{}",
+        asked[0]
+    );
+}
+
+#[tokio::test]
+async fn several_leases_are_never_sent_again_when_their_outcome_is_unknown() {
+    let one = grant_of("a", 1, 3);
+    let swapped = [grant_of("b", 7, 1), grant_of("a", 1, 3)].join(",");
+    for reply in [
+        Reply::Close,
+        unknown(504),
+        answers(201, &format!("{{\"grants\":[{one}]}}")),
+        answers(201, &format!("{{\"grants\":[{swapped}]}}")),
+    ] {
+        let stub = Stub::start([reply, granted()]).await;
+        let other = Stub::start([granted()]).await;
+
+        let error = of(&[&stub, &other])
+            .lease_all(&two_leases())
+            .await
+            .unwrap_err();
+
+        assert!(matches!(error, ClientError::Unknown { .. }), "{error:?}");
+        assert_eq!((stub.asked().len(), other.asked().len()), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_several_leases_tells_which_one() {
+    let mut refusal = problem(404, "unknown_sequence", ProblemOutcome::NotApplied);
+    refusal.position = Some(1);
+    let stub = Stub::start([says(refusal, "")]).await;
+
+    let error = of(&[&stub]).lease_all(&two_leases()).await.unwrap_err();
+
+    assert!(matches!(error, ClientError::Refused { .. }), "{error:?}");
+    assert_eq!(error.position(), Some(1));
+}
+
+#[tokio::test]
+async fn a_list_is_asked_for_by_prefix_and_page() {
+    let stub = Stub::start([answers(200, "{\"sequences\":[],\"next\":\"p:2\"}")]).await;
+    let client = of(&[&stub]);
+    let query = ListQuery {
+        prefix: Some("p:".parse().unwrap()),
+        after: Some("p:1".parse().unwrap()),
+        limit: std::num::NonZeroU32::new(2),
+    };
+
+    let page = client.list_sequences(&query).await.unwrap();
+    let local = client.reads(Consistency::Local);
+    local.list_sequences(&ListQuery::default()).await.unwrap();
+
+    assert_eq!(page.next, Some("p:2".parse().unwrap()));
+    let asked = stub.asked();
+    let first = "GET /v1/sequences?prefix=p%3A&after=p%3A1&limit=2&timeout=";
+    assert!(asked[0].starts_with(first), "{}", asked[0]);
+    let second = "GET /v1/sequences?consistency=local&timeout=";
+    assert!(asked[1].starts_with(second), "{}", asked[1]);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_so_and_is_a_read_to_the_client() {
+    let stub = Stub::start([Reply::Close]).await;
+    let client = Client::builder()
+        .nodes([stub.address.to_string()])
+        .deadline(Duration::from_millis(100))
+        .build()
+        .unwrap();
+    let name = "photos".parse().unwrap();
+
+    let error = client
+        .changes(Run::Dry)
+        .retire_sequence(&name)
+        .await
+        .unwrap_err();
+
+    assert_eq!(error.outcome(), ProblemOutcome::NotApplied);
+    let asked = stub.asked();
+    let begin = "DELETE /v1/sequences/photos?dry_run=true&timeout=";
+    assert!(asked[0].starts_with(begin), "{}", asked[0]);
 }

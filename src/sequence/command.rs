@@ -2,9 +2,14 @@
 //!
 //! These types are stored and sent with a positional codec: a change of order or type is a change of format.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{IdForm, Range, RangeCount, Sequence, SequenceName, Settings};
+
+/// The most leases of one command: with the longest names they are still one batch.
+pub(crate) const GRANT_PARTS_MAX: usize = 256;
 
 /// The identity under which a node's batches are counted: the index of the entry that opened it, 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -60,18 +65,108 @@ pub(crate) enum Command {
         /// No value up to this one is granted afterwards.
         to: u64,
     },
+    /// Change settings, but never what was granted.
+    Alter {
+        /// Of which sequence.
+        sequence: SequenceName,
+        /// What is to be different.
+        changes: Changes,
+    },
+    /// End the sequence: nothing is granted until it is created again, and then only above its mark.
+    Retire {
+        /// Which sequence.
+        sequence: SequenceName,
+    },
+    /// Give several ranges at once, all of them or none.
+    GrantAll {
+        /// Which, in order. A later one sees what an earlier one took.
+        parts: GrantParts,
+        /// What a sequence that is not there is created with; `None`: it is refused.
+        create: Option<Settings>,
+    },
+}
+
+/// What [`Command::Alter`] changes. What is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Changes {
+    /// Immutable: anything but the present value is refused.
+    pub(crate) start: Option<u64>,
+    /// Immutable: anything but the present value is refused.
+    pub(crate) increment: Option<u64>,
+    /// The new bound, at or above the mark, on the same side of 2^53 − 1.
+    pub(crate) max_value: Option<u64>,
+    /// Values reserved ahead.
+    pub(crate) cache: Option<u64>,
+    /// The most values of one lease.
+    pub(crate) max_lease: Option<RangeCount>,
+}
+
+/// One lease of several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GrantPart {
+    /// Of which sequence.
+    pub(crate) sequence: SequenceName,
+    /// How many.
+    pub(crate) count: RangeCount,
+}
+
+/// Leases that are one command: 1 to [`GRANT_PARTS_MAX`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<GrantPart>", into = "Vec<GrantPart>")]
+pub(crate) struct GrantParts(Vec<GrantPart>);
+
+impl GrantParts {
+    /// The leases in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &GrantPart> {
+        self.0.iter()
+    }
+}
+
+impl From<GrantPart> for GrantParts {
+    fn from(part: GrantPart) -> Self {
+        Self(vec![part])
+    }
+}
+
+impl TryFrom<Vec<GrantPart>> for GrantParts {
+    type Error = GrantPartsError;
+
+    fn try_from(parts: Vec<GrantPart>) -> Result<Self, GrantPartsError> {
+        if (1..=GRANT_PARTS_MAX).contains(&parts.len()) {
+            Ok(Self(parts))
+        } else {
+            Err(GrantPartsError { found: parts.len() })
+        }
+    }
+}
+
+impl From<GrantParts> for Vec<GrantPart> {
+    fn from(parts: GrantParts) -> Self {
+        parts.0
+    }
+}
+
+/// No leases, or too many for one command.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{found} leases are not 1 to {GRANT_PARTS_MAX}")]
+pub(crate) struct GrantPartsError {
+    found: usize,
+}
+
+/// A range given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    /// Its values.
+    pub(crate) range: Range,
+    /// How the sequence's values are written in JSON.
+    pub(crate) id_form: IdForm,
 }
 
 /// The table's answer to one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     /// The range given.
-    Granted {
-        /// Its values.
-        range: Range,
-        /// How the sequence's values are written in JSON.
-        id_form: IdForm,
-    },
+    Granted(Grant),
     /// The sequence is there, with the settings asked for.
     Created {
         /// False where it was there before.
@@ -90,6 +185,28 @@ pub(crate) enum Outcome {
     },
     /// Nothing changed (I5).
     Refused(Refusal),
+    /// The settings are what they were asked to be.
+    Altered {
+        /// What the sequence is now.
+        sequence: Sequence,
+    },
+    /// The sequence is retired.
+    Retired {
+        /// What it is now.
+        sequence: Sequence,
+    },
+    /// All the ranges asked for, in their order.
+    GrantedAll {
+        /// One for each part.
+        grants: Vec<Grant>,
+    },
+    /// One part was refused, so nothing changed (I5).
+    RefusedAt {
+        /// Which part, counted from 0.
+        position: u32,
+        /// Why.
+        refusal: Refusal,
+    },
 }
 
 /// Why the table did not do what it was asked.
@@ -125,6 +242,74 @@ pub(crate) enum Refusal {
         /// The sequence's bound.
         max_value: u64,
     },
+    /// The name is retired: it keeps its mark and gives nothing.
+    #[error("the sequence is retired: create it again, and it continues above its mark")]
+    Retired,
+    /// `start` and `increment` are the lattice that all grants lie on.
+    #[error("{setting} is {fixed} for the sequence's whole life: it cannot become {asked}")]
+    ImmutableSetting {
+        /// Which one.
+        setting: FixedSetting,
+        /// What it is.
+        fixed: u64,
+        /// What it was to be.
+        asked: u64,
+    },
+    /// The bound asked for is on the other side of 2^53 − 1: readers would find ids of another JSON type.
+    #[error("max_value cannot become {max_value}: {}", stays(*id_form))]
+    FormFixed {
+        /// The bound asked for.
+        max_value: u64,
+        /// How the sequence's values are written, and stay.
+        id_form: IdForm,
+    },
+    /// The bound asked for is below what is granted.
+    #[error("max_value {max_value} is below the high-water mark: use {high} or more")]
+    BelowGranted {
+        /// The bound asked for.
+        max_value: u64,
+        /// The mark.
+        high: u64,
+    },
+    /// The bound asked for leaves no value at all.
+    #[error("max_value {max_value} is below start {start}: no value could be granted")]
+    BelowStart {
+        /// The bound asked for.
+        max_value: u64,
+        /// The sequence's first value.
+        start: u64,
+    },
+    /// The table is full. Retired names count: their marks are kept for ever.
+    #[error("the cluster holds {limit} sequences, retired ones among them: use one that is there")]
+    TooManySequences {
+        /// How many fit.
+        limit: u64,
+    },
+}
+
+/// A setting that never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FixedSetting {
+    /// The first value.
+    Start,
+    /// The distance between neighbours.
+    Increment,
+}
+
+impl fmt::Display for FixedSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Start => "start",
+            Self::Increment => "increment",
+        })
+    }
+}
+
+fn stays(id_form: IdForm) -> &'static str {
+    match id_form {
+        IdForm::Number => "the sequence's ids are JSON numbers, so stay at 2^53 - 1 or below",
+        IdForm::Text => "the sequence's ids are JSON strings, so stay above 2^53 - 1",
+    }
 }
 
 /// The outcomes of one entry: for each of its batches, one for each command, in order.

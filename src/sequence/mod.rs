@@ -10,13 +10,22 @@ mod name;
 mod range;
 mod settings;
 #[cfg(feature = "server")]
+mod state_hash;
+#[cfg(feature = "server")]
 mod table;
 
+#[cfg(all(test, feature = "server"))]
+pub(crate) use command::GRANT_PARTS_MAX;
 #[cfg(feature = "server")]
-pub(crate) use command::{Applied, Batch, BatchHash, Command, Outcome, Refusal, SessionId};
+pub(crate) use command::{
+    Applied, Batch, BatchHash, Changes, Command, FixedSetting, Grant, GrantPart, GrantParts,
+    GrantPartsError, Outcome, Refusal, SessionId,
+};
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 pub use range::{Range, RangeCount, RangeError};
 pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};
+#[cfg(feature = "server")]
+pub(crate) use state_hash::StateHash;
 #[cfg(feature = "server")]
 pub(crate) use table::{Position, Sequence, Table, TableHeader};
 

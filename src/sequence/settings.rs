@@ -84,6 +84,32 @@ impl Settings {
         }
     }
 
+    /// These settings with another bound, cache and largest lease, where they leave any value at all.
+    #[cfg(feature = "server")]
+    pub(crate) fn altered(&self, changes: &super::Changes) -> Option<Self> {
+        let max_value = changes.max_value.unwrap_or(self.max_value);
+        (self.start <= max_value).then(|| Self {
+            max_value,
+            cache: changes.cache.unwrap_or(self.cache),
+            max_lease: changes.max_lease.unwrap_or(self.max_lease),
+            ..*self
+        })
+    }
+
+    /// All of them, in a fixed order, for what compares tables.
+    #[cfg(feature = "server")]
+    pub(super) fn numbers(&self) -> [u64; 5] {
+        let Self {
+            start,
+            increment,
+            max_value,
+            cache,
+            max_lease,
+        } = self;
+        let max_lease = max_lease.get().into();
+        [*start, increment.get(), *max_value, *cache, max_lease]
+    }
+
     /// The smallest value of the lattice above `high`, or `None` where it is above `max_value`.
     #[must_use]
     pub fn next_above(&self, high: Option<u64>) -> Option<u64> {

@@ -3,26 +3,30 @@
 //! Step 5 of the walk: entries arrive in log order, and every replica computes the same outcomes and the same
 //! next table from them (I8). Grants of one sequence are handed out upwards and never twice (I1, I2).
 
+mod sequence;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-use super::{Applied, Batch, Command, Outcome, Range, RangeCount, Refusal, SequenceName, Settings};
+use super::state_hash::{SequencesSum, StateHash};
+use super::{
+    Applied, Batch, Changes, Command, Grant, GrantPart, GrantParts, Outcome, RangeCount, Refusal,
+    SequenceName, Settings,
+};
+
+pub(crate) use sequence::Sequence;
+
+use sequence::Advance;
+
+/// The most sequences, retired ones among them: each takes some hundred bytes at every node, and nobody's memory may
+/// grow with other people's typing errors (I9).
+pub(crate) const SEQUENCES_MAX: usize = 1_000_000;
 
 /// The longest step of state time that one entry may make, in milliseconds.
 const STATE_TIME_STEP_MAX_MS: u32 = 60_000;
-
-/// One sequence: its settings and how far it has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sequence {
-    /// What it was created with.
-    pub(crate) settings: Settings,
-    /// The highest value covered by a grant or an advance, `None` before the first. Never falls.
-    pub(crate) high: Option<u64>,
-    /// The log index of its last grant.
-    pub(crate) last_grant_index: Option<u64>,
-    /// A retired name keeps its mark for ever.
-    pub(crate) retired: bool,
-}
 
 /// Where an entry stands: its log index and the time since its leader's previous proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +60,8 @@ impl Default for TableHeader {
 pub(crate) struct Table {
     header: TableHeader,
     sequences: OrdMap<SequenceName, Sequence>,
+    /// Follows `sequences`, entry by entry.
+    sum: SequencesSum,
 }
 
 impl Table {
@@ -63,16 +69,25 @@ impl Table {
     pub(crate) fn apply(&mut self, position: Position, batches: &[Batch]) -> Applied {
         let step = u64::from(position.elapsed_ms.min(STATE_TIME_STEP_MAX_MS));
         self.header.state_time_ms = self.header.state_time_ms.saturating_add(step);
+        let mut applying = Applying::new(self, position.index);
         let outcomes = |batch: &Batch| {
-            batch
-                .commands
-                .iter()
-                .map(|command| self.apply_command(position.index, command))
-                .collect()
+            let commands = batch.commands.iter();
+            commands.map(|command| applying.command(command)).collect()
         };
-        Applied {
-            batches: batches.iter().map(outcomes).collect(),
-        }
+        let batches = batches.iter().map(outcomes).collect();
+        applying.settle();
+        Applied { batches }
+    }
+
+    /// What the command would be answered, were it applied now. Changes nothing.
+    pub(crate) fn dry_run(&self, command: &Command) -> Outcome {
+        let mut copy = self.clone();
+        Applying::new(&mut copy, 0).command(command)
+    }
+
+    /// The hash of all of it: the same on every node that applied the same entries (I8).
+    pub(crate) fn state_hash(&self) -> StateHash {
+        self.sum.with_header(self.header)
     }
 
     /// The state beside the sequences.
@@ -99,113 +114,204 @@ impl Table {
     pub(crate) fn with_header(header: TableHeader) -> Self {
         Self {
             header,
-            sequences: OrdMap::new(),
+            ..Self::default()
         }
     }
 
     /// Puts back one sequence of a snapshot.
     pub(crate) fn restore(&mut self, name: SequenceName, sequence: Sequence) {
-        self.sequences.insert(name, sequence);
-    }
-
-    fn apply_command(&mut self, index: u64, command: &Command) -> Outcome {
-        match command {
-            Command::Grant { sequence, count } => match self.sequences.get_mut(sequence) {
-                Some(found) => found.grant(index, *count),
-                None => Outcome::Refused(Refusal::UnknownSequence),
-            },
-            Command::Create { sequence, settings } => self.create(sequence, settings),
-            Command::Advance { sequence, to } => match self.sequences.get_mut(sequence) {
-                Some(found) => found.advance(*to),
-                None => Outcome::Refused(Refusal::UnknownSequence),
-            },
+        self.sum.add(&name, &sequence);
+        if let Some(before) = self.sequences.insert(name.clone(), sequence) {
+            self.sum.remove(&name, &before);
         }
     }
 
-    fn create(&mut self, name: &SequenceName, settings: &Settings) -> Outcome {
-        if let Some(found) = self.sequences.get(name) {
-            if found.settings != *settings {
-                return Outcome::Refused(Refusal::SequenceExists);
-            }
-            return Outcome::Created {
-                fresh: false,
-                sequence: found.clone(),
-            };
-        }
-        let sequence = Sequence {
-            settings: *settings,
-            high: None,
-            last_grant_index: None,
-            retired: false,
+    /// The sequences whose names begin with `prefix` and come after `after`, in the order of their names.
+    pub(crate) fn page(
+        &self,
+        prefix: Option<&SequenceName>,
+        after: Option<&SequenceName>,
+    ) -> impl Iterator<Item = (&SequenceName, &Sequence)> {
+        let begins = prefix.map_or("", SequenceName::as_str);
+        let from = match (prefix, after) {
+            (Some(prefix), Some(after)) if after < prefix => Bound::Included(prefix),
+            (_, Some(after)) => Bound::Excluded(after),
+            (Some(prefix), None) => Bound::Included(prefix),
+            (None, None) => Bound::Unbounded,
         };
-        self.sequences.insert(name.clone(), sequence.clone());
-        Outcome::Created {
-            fresh: true,
-            sequence,
+        self.sequences
+            .range::<_, SequenceName>((from, Bound::Unbounded))
+            .take_while(move |(name, _)| name.as_str().starts_with(begins))
+    }
+
+    /// Whether one more sequence fits beside `fresh` others that are about to come.
+    fn check_room(&self, fresh: usize) -> Result<(), Refusal> {
+        if self.len() + fresh < SEQUENCES_MAX {
+            Ok(())
+        } else {
+            Err(Refusal::TooManySequences {
+                limit: SEQUENCES_MAX as u64,
+            })
         }
     }
 }
 
-impl Sequence {
-    fn grant(&mut self, index: u64, count: RangeCount) -> Outcome {
-        let limit = self.settings.max_lease();
-        if limit < count {
-            return Outcome::Refused(Refusal::LeaseTooLarge {
-                asked: count,
-                limit,
-            });
+/// One entry while it is applied.
+struct Applying<'table> {
+    table: &'table mut Table,
+    /// The entry's log index.
+    index: u64,
+    /// What the entry touched, as it was before.
+    before: BTreeMap<SequenceName, Option<Sequence>>,
+}
+
+impl<'table> Applying<'table> {
+    fn new(table: &'table mut Table, index: u64) -> Self {
+        Self {
+            table,
+            index,
+            before: BTreeMap::new(),
         }
-        let range = self
-            .settings
-            .next_above(self.high)
-            .and_then(|first| Range::starting_at(first, count, self.settings.increment()))
-            .filter(|range| range.last() <= self.settings.max_value());
-        let Some(range) = range else {
-            // What did not fit is fewer than were asked for, so it fits 32 bits.
-            let left = self
-                .settings
-                .remaining_above(self.high)
-                .min(u128::from(u32::MAX));
-            let left = u32::try_from(left).unwrap_or(u32::MAX);
-            return Outcome::Refused(Refusal::Exhausted { asked: count, left });
+    }
+
+    /// Brings the state hash up to what the entry has left.
+    fn settle(self) {
+        for (name, before) in self.before {
+            let now = self.table.sequences.get(&name);
+            if before.as_ref() == now {
+                continue;
+            }
+            if let Some(before) = before {
+                self.table.sum.remove(&name, &before);
+            }
+            if let Some(now) = now {
+                self.table.sum.add(&name, now);
+            }
+        }
+    }
+
+    fn command(&mut self, command: &Command) -> Outcome {
+        let done = match command {
+            Command::Grant { sequence, count } => self.grant(sequence, *count),
+            Command::Create { sequence, settings } => self.create(sequence, settings),
+            Command::Advance { sequence, to } => self.advance(sequence, *to),
+            Command::Alter { sequence, changes } => self.alter(sequence, changes),
+            Command::Retire { sequence } => self.retire(sequence),
+            Command::GrantAll { parts, create } => return self.grant_all(parts, create.as_ref()),
         };
-        assert!(
-            self.high < Some(range.first()),
-            "I1: {range} is not above the mark {:?}",
-            self.high
-        );
-        self.raise(range.last());
-        self.last_grant_index = Some(index);
-        Outcome::Granted {
-            range,
-            id_form: self.settings.id_form(),
-        }
+        done.unwrap_or_else(Outcome::Refused)
     }
 
-    fn advance(&mut self, to: u64) -> Outcome {
-        let max_value = self.settings.max_value();
-        if max_value < to {
-            return Outcome::Refused(Refusal::AboveMaximum { to, max_value });
-        }
-        let previous = self.high;
-        // Below `start` there is no value that a mark could cover.
-        if self.settings.start() <= to && self.high < Some(to) {
-            self.raise(to);
-        }
-        Outcome::Advanced {
-            previous,
-            high: self.high,
-            id_form: self.settings.id_form(),
-        }
+    fn grant(&mut self, name: &SequenceName, count: RangeCount) -> Result<Outcome, Refusal> {
+        let index = self.index;
+        self.living(name)?.grant(index, count).map(Outcome::Granted)
     }
 
-    fn raise(&mut self, to: u64) {
-        assert!(
-            self.high < Some(to),
-            "I1: the mark would fall from {:?} to {to}",
-            self.high
-        );
-        self.high = Some(to);
+    fn create(&mut self, name: &SequenceName, settings: &Settings) -> Result<Outcome, Refusal> {
+        let Ok(found) = self.find(name) else {
+            self.table.check_room(0)?;
+            let sequence = Sequence::new(*settings);
+            self.put(name, sequence.clone());
+            return Ok(Outcome::Created {
+                fresh: true,
+                sequence,
+            });
+        };
+        let fresh = found.retired;
+        if fresh {
+            found.revive(*settings)?;
+        } else if found.settings != *settings {
+            return Err(Refusal::SequenceExists);
+        }
+        Ok(Outcome::Created {
+            fresh,
+            sequence: found.clone(),
+        })
+    }
+
+    fn advance(&mut self, name: &SequenceName, to: u64) -> Result<Outcome, Refusal> {
+        let found = self.living(name)?;
+        let id_form = found.settings.id_form();
+        found
+            .advance(to)
+            .map(|Advance { previous, high }| Outcome::Advanced {
+                previous,
+                high,
+                id_form,
+            })
+    }
+
+    fn alter(&mut self, name: &SequenceName, changes: &Changes) -> Result<Outcome, Refusal> {
+        let found = self.living(name)?;
+        found.alter(changes)?;
+        let sequence = found.clone();
+        Ok(Outcome::Altered { sequence })
+    }
+
+    fn retire(&mut self, name: &SequenceName) -> Result<Outcome, Refusal> {
+        let found = self.find(name)?;
+        found.retire();
+        let sequence = found.clone();
+        Ok(Outcome::Retired { sequence })
+    }
+
+    fn grant_all(&mut self, parts: &GrantParts, create: Option<&Settings>) -> Outcome {
+        let mut tried = BTreeMap::new();
+        let mut grants = Vec::new();
+        for (position, part) in (0..).zip(parts.iter()) {
+            match self.try_part(part, create, &mut tried) {
+                Ok(grant) => grants.push(grant),
+                Err(refusal) => return Outcome::RefusedAt { position, refusal },
+            }
+        }
+        for (name, sequence) in tried {
+            self.put(name, sequence);
+        }
+        Outcome::GrantedAll { grants }
+    }
+
+    /// Grants from copies, which become the table only if no part is refused.
+    fn try_part<'part>(
+        &self,
+        GrantPart { sequence, count }: &'part GrantPart,
+        create: Option<&Settings>,
+        tried: &mut BTreeMap<&'part SequenceName, Sequence>,
+    ) -> Result<Grant, Refusal> {
+        let known = &self.table.sequences;
+        if !tried.contains_key(sequence) {
+            let copy = match (known.get(sequence), create) {
+                (Some(found), _) => found.clone(),
+                (None, Some(settings)) => {
+                    let fresh = tried.keys().filter(|name| !known.contains_key(**name));
+                    self.table.check_room(fresh.count())?;
+                    Sequence::new(*settings)
+                }
+                (None, None) => return Err(Refusal::UnknownSequence),
+            };
+            tried.insert(sequence, copy);
+        }
+        let found = tried.get_mut(sequence).ok_or(Refusal::UnknownSequence)?;
+        found.living()?.grant(self.index, *count)
+    }
+
+    /// The sequence, to be changed.
+    fn find(&mut self, name: &SequenceName) -> Result<&mut Sequence, Refusal> {
+        let found = self.table.sequences.get_mut(name);
+        let found = found.ok_or(Refusal::UnknownSequence)?;
+        if !self.before.contains_key(name) {
+            self.before.insert(name.clone(), Some(found.clone()));
+        }
+        Ok(found)
+    }
+
+    fn put(&mut self, name: &SequenceName, sequence: Sequence) {
+        let before = self.table.sequences.insert(name.clone(), sequence);
+        self.before.entry(name.clone()).or_insert(before);
+    }
+
+    /// The sequence, to be changed, where it is not retired.
+    fn living(&mut self, name: &SequenceName) -> Result<&mut Sequence, Refusal> {
+        self.find(name)?.living()
     }
 }
 

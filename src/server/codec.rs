@@ -64,7 +64,9 @@ pub(crate) fn decode<T: DeserializeOwned, const LIMIT: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sequence::{Batch, BatchHash, Command, RangeCount, SessionId, Settings};
+    use crate::sequence::{
+        Batch, BatchHash, Changes, Command, GrantPart, GrantParts, RangeCount, SessionId, Settings,
+    };
 
     fn batch() -> Batch {
         let sequence: crate::SequenceName = "ab".parse().unwrap();
@@ -96,16 +98,61 @@ mod tests {
         0000000000000000 40420f00 \
         02000000 0200000000000000 6162 0500000000000000";
 
+    /// The commands that came later, each appended to the format.
+    fn later_batch() -> Batch {
+        let sequence: crate::SequenceName = "ab".parse().unwrap();
+        let part = GrantPart {
+            sequence: sequence.clone(),
+            count: RangeCount::constant(3),
+        };
+        Batch {
+            commands: vec![
+                Command::Alter {
+                    sequence: sequence.clone(),
+                    changes: Changes {
+                        start: None,
+                        increment: Some(1),
+                        max_value: Some(5),
+                        cache: Some(0),
+                        max_lease: Some(RangeCount::constant(7)),
+                    },
+                },
+                Command::Retire { sequence },
+                Command::GrantAll {
+                    parts: part.clone().into(),
+                    create: None,
+                },
+                Command::GrantAll {
+                    parts: part.into(),
+                    create: Some(Settings::default()),
+                },
+            ],
+            ..batch()
+        }
+    }
+
+    const LATER_BATCH_GOLDEN: &str = "\
+        0000000000000000 0200000000000000 0100000000000000 09090909090909090909090909090909 \
+        0400000000000000 \
+        03000000 0200000000000000 6162 00 01 0100000000000000 01 0500000000000000 \
+        01 0000000000000000 01 07000000 \
+        04000000 0200000000000000 6162 \
+        05000000 0100000000000000 0200000000000000 6162 03000000 00 \
+        05000000 0100000000000000 0200000000000000 6162 03000000 01 \
+        0100000000000000 0100000000000000 ffffffffffff1f00 0000000000000000 40420f00";
+
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     #[test]
     fn a_batch_keeps_its_bytes() {
-        let bytes = encode(&batch());
+        for (batch, golden) in [(batch(), BATCH_GOLDEN), (later_batch(), LATER_BATCH_GOLDEN)] {
+            let bytes = encode(&batch);
 
-        assert_eq!(hex(&bytes), BATCH_GOLDEN.replace(' ', ""));
-        assert_eq!(decode::<Batch, 1024>(&bytes).unwrap(), batch());
+            assert_eq!(hex(&bytes), golden.replace(' ', ""));
+            assert_eq!(decode::<Batch, 1024>(&bytes).unwrap(), batch);
+        }
     }
 
     #[test]
@@ -130,5 +177,9 @@ mod tests {
 
         assert!(decode::<(crate::SequenceName, RangeCount), 64>(&bytes).is_err());
         assert!(decode::<(crate::SequenceName, RangeCount), 64>(&encode(&("x", 0_u32))).is_err());
+        for (length, decodes) in [(0, false), (1, true), (256, true), (257, false)] {
+            let parts = encode(&vec![("x", 1_u32); length]);
+            assert_eq!(decode::<GrantParts, 4096>(&parts).is_ok(), decodes);
+        }
     }
 }

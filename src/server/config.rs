@@ -1,6 +1,7 @@
 //! What a node is told when it starts: addresses, directory, timing, and the cluster file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +18,10 @@ pub(crate) const PEER_LISTEN_DEFAULT: &str = "127.0.0.1:7201";
 const NODES_MAX: usize = 9;
 /// The heartbeats that can be asked for, in milliseconds.
 const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
+/// The floor unless told otherwise: what a node writes at full speed in some seconds, until its leadership is handed over.
+const DISK_FREE_MIB_DEFAULT: u64 = 64;
+/// The highest floor that can be asked for.
+const DISK_FREE_MIB_MAX: u64 = 1024 * 1024;
 
 /// Everything a node is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +40,20 @@ pub(crate) struct Config {
     pub(crate) exposure: Exposure,
     /// Raft's time limits.
     pub(crate) timing: Timing,
+    /// Whether a lease makes the sequence that it names.
+    pub(crate) auto_create: AutoCreate,
+    /// The free space below which nothing is proposed.
+    pub(crate) disk_free_min: DiskFloor,
+}
+
+/// What a lease of a sequence that is not there does at this node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum AutoCreate {
+    /// It is refused: a typing error must not start a second number space.
+    #[default]
+    Off,
+    /// It makes the sequence, with the default settings.
+    On,
 }
 
 /// A member's addresses.
@@ -72,6 +91,8 @@ impl Config {
             peer_listen,
             exposure: Exposure::Loopback,
             timing: Timing::default(),
+            auto_create: AutoCreate::Off,
+            disk_free_min: DiskFloor::default(),
         }
     }
 
@@ -101,6 +122,8 @@ impl Config {
             members: file.members.clone(),
             exposure: Exposure::Loopback,
             timing: Timing::default(),
+            auto_create: AutoCreate::Off,
+            disk_free_min: DiskFloor::default(),
         })
     }
 
@@ -109,17 +132,14 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] where the address does not resolve, or is open to strangers without leave.
     pub(crate) fn bind_address(&self, listen: &Address) -> Result<SocketAddr, ConfigError> {
-        let unresolved = |reason: String| ConfigError::Unresolved {
+        let unresolved = |source| ConfigError::Unresolved {
             address: listen.clone(),
-            reason,
+            source,
         };
-        let mut found = listen
-            .as_str()
-            .to_socket_addrs()
-            .map_err(|error| unresolved(error.to_string()))?;
+        let mut found = listen.as_str().to_socket_addrs().map_err(unresolved)?;
         let address = found
             .next()
-            .ok_or_else(|| unresolved("no address".to_owned()))?;
+            .ok_or_else(|| unresolved(io::ErrorKind::AddrNotAvailable.into()))?;
         if self.exposure == Exposure::Loopback && !address.ip().is_loopback() {
             return Err(ConfigError::Exposed {
                 address: listen.clone(),
@@ -159,6 +179,7 @@ impl ClusterFile {
         #[serde(deny_unknown_fields)]
         struct File {
             cluster: Cluster,
+            #[serde(default)]
             node: Vec<Node>,
         }
         #[derive(Deserialize)]
@@ -175,7 +196,7 @@ impl ClusterFile {
         }
 
         let file: File = toml::from_str(text).map_err(|error| ConfigError::NotUnderstood {
-            reason: one_line(&error),
+            reason: toml_reason(text, &error),
         })?;
         if file.node.is_empty() || NODES_MAX < file.node.len() {
             return Err(ConfigError::NodeCount {
@@ -186,13 +207,22 @@ impl ClusterFile {
         let mut addresses = BTreeSet::new();
         for Node { id, api, peer } in file.node {
             for address in [&api, &peer] {
-                if !addresses.insert(address.clone()) {
+                if address.port() == 0 {
+                    return Err(ConfigError::NoPort {
+                        address: address.clone(),
+                    });
+                }
+                let place = (address.host().to_lowercase(), address.port());
+                if !addresses.insert(place) {
                     return Err(ConfigError::DuplicateAddress {
                         address: address.clone(),
                     });
                 }
             }
-            if id.get() == 0 || members.insert(id, MemberConfig { api, peer }).is_some() {
+            if id.get() == 0 {
+                return Err(ConfigError::ZeroId);
+            }
+            if members.insert(id, MemberConfig { api, peer }).is_some() {
                 return Err(ConfigError::DuplicateId { id });
             }
         }
@@ -203,23 +233,29 @@ impl ClusterFile {
     }
 }
 
-fn one_line(error: &toml::de::Error) -> String {
-    error.message().replace('\n', " ")
+/// What the parser of a TOML file says, on one line, and where.
+pub(crate) fn toml_reason(text: &str, error: &toml::de::Error) -> String {
+    let said = error.message().replace('\n', " ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!("line {}: {said}", before.matches('\n').count() + 1),
+        None => said,
+    }
 }
 
 /// Why a node cannot be started as told.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
-    #[error("{} cannot be read", path.display())]
+    #[error("{} cannot be read: name the cluster file with --cluster", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The file can be read and not used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -227,7 +263,7 @@ pub(crate) enum ConfigError {
         source: Box<Self>,
     },
     /// It is not TOML of the expected shape.
-    #[error("not understood: {reason}")]
+    #[error("{reason} (highwater serve --help shows a cluster file)")]
     NotUnderstood {
         /// What the parser says.
         reason: String,
@@ -238,8 +274,11 @@ pub(crate) enum ConfigError {
         /// How many there are.
         found: usize,
     },
-    /// An id stands twice, or is 0.
-    #[error("node id {id} is 0 or given twice: number the nodes 1, 2, 3")]
+    /// An id that is none.
+    #[error("node id 0 is no id: number the nodes from 1 on")]
+    ZeroId,
+    /// An id stands twice.
+    #[error("node id {id} is given twice: every node needs its own")]
     DuplicateId {
         /// The id.
         id: NodeId,
@@ -247,6 +286,12 @@ pub(crate) enum ConfigError {
     /// An address stands twice.
     #[error("address {address} is given twice: every listener needs its own")]
     DuplicateAddress {
+        /// The address.
+        address: Address,
+    },
+    /// An address that the system would choose, which the other nodes could not know.
+    #[error("address {address} has port 0: the other nodes must know the port, so choose one")]
+    NoPort {
         /// The address.
         address: Address,
     },
@@ -264,13 +309,19 @@ pub(crate) enum ConfigError {
         /// What was asked for.
         millis: u64,
     },
+    /// A floor that no disk has.
+    #[error("a disk floor of {mib} MiB is out of bounds: use 0 (none) to {DISK_FREE_MIB_MAX} MiB")]
+    DiskFloor {
+        /// What was asked for.
+        mib: u64,
+    },
     /// The host of an address is not known.
-    #[error("address {address} does not resolve: {reason}")]
+    #[error("address {address} does not resolve: correct its host, or make this machine know it")]
     Unresolved {
         /// The address.
         address: Address,
         /// What the resolver says.
-        reason: String,
+        source: io::Error,
     },
     /// The address is open to strangers.
     #[error(
@@ -280,6 +331,39 @@ pub(crate) enum ConfigError {
         /// The address.
         address: Address,
     },
+}
+
+/// Free space on the data directory's disk below which nothing is proposed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DiskFloor {
+    bytes: u64,
+}
+
+impl DiskFloor {
+    /// The floor of this many MiB; 0 is none.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where no disk is that large.
+    pub(crate) fn from_mib(mib: u64) -> Result<Self, ConfigError> {
+        if DISK_FREE_MIB_MAX < mib {
+            return Err(ConfigError::DiskFloor { mib });
+        }
+        Ok(Self { bytes: mib << 20 })
+    }
+
+    /// The floor in bytes.
+    #[must_use]
+    pub(crate) const fn bytes(self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Default for DiskFloor {
+    fn default() -> Self {
+        Self {
+            bytes: DISK_FREE_MIB_DEFAULT << 20,
+        }
+    }
 }
 
 /// Raft's time limits. One setting, the heartbeat, scales them all.
@@ -371,26 +455,56 @@ mod tests {
 
     #[test]
     fn a_cluster_file_that_contradicts_itself_is_refused_with_the_way_out() {
+        let help = "(highwater serve --help shows a cluster file)";
+        let none = TWO.split("[[node]]").next().unwrap();
+        let ten: String = (1..=10)
+            .map(|id| format!("[[node]]\nid = {id}\napi = \"a{id}:1\"\npeer = \"a{id}:2\"\n"))
+            .collect();
         let cases = [
             (
                 TWO.replace("id = 2", "id = 1"),
-                "node id 1 is 0 or given twice: number the nodes 1, 2, 3",
+                "node id 1 is given twice: every node needs its own".to_owned(),
             ),
             (
                 TWO.replace("id = 2", "id = 0"),
-                "node id 0 is 0 or given twice: number the nodes 1, 2, 3",
+                "node id 0 is no id: number the nodes from 1 on".to_owned(),
+            ),
+            // The same listener twice, another node's, and the same in other letters.
+            (
+                TWO.replace("7202", "7102"),
+                "address 127.0.0.1:7102 is given twice: every listener needs its own".to_owned(),
             ),
             (
                 TWO.replace("7202", "7101"),
-                "address 127.0.0.1:7101 is given twice: every listener needs its own",
+                "address 127.0.0.1:7101 is given twice: every listener needs its own".to_owned(),
+            ),
+            (
+                TWO.replace("127.0.0.1:7202", "LOCALHOST:07101")
+                    .replace("127.0.0.1:7101", "localhost:7101"),
+                "address LOCALHOST:07101 is given twice: every listener needs its own".to_owned(),
+            ),
+            (
+                TWO.replace("7202", "0"),
+                "address 127.0.0.1:0 has port 0: the other nodes must know the port, so choose one"
+                    .to_owned(),
+            ),
+            (
+                none.to_owned(),
+                "0 nodes are named: name 1 to 9, best 3 or 5".to_owned(),
+            ),
+            (
+                format!("{none}{ten}"),
+                "10 nodes are named: name 1 to 9, best 3 or 5".to_owned(),
             ),
             (
                 TWO.replace("name", "nmae"),
-                "not understood: unknown field `nmae`, expected `name`",
+                format!("line 3: unknown field `nmae`, expected `name` {help}"),
             ),
             (
                 TWO.replace("127.0.0.1:7202", "nowhere"),
-                "not understood: \"nowhere\" is not an address: write host:port, for example 127.0.0.1:7101",
+                format!(
+                    "line 11: \"nowhere\" is not an address: write host:port, for example 127.0.0.1:7101 {help}"
+                ),
             ),
         ];
         for (text, expected) in cases {
@@ -402,6 +516,17 @@ mod tests {
                 .unwrap_err()
                 .to_string(),
             "the cluster file has no node 3, only 1, 2: correct --node or the file"
+        );
+    }
+
+    #[test]
+    fn a_disk_floor_is_given_in_mib_and_bounded() {
+        assert_eq!(DiskFloor::default(), DiskFloor::from_mib(64).unwrap());
+        assert_eq!(DiskFloor::from_mib(0).unwrap().bytes(), 0);
+        assert_eq!(DiskFloor::from_mib(3).unwrap().bytes(), 3 * 1024 * 1024);
+        assert_eq!(
+            DiskFloor::from_mib(1_048_577).unwrap_err().to_string(),
+            "a disk floor of 1048577 MiB is out of bounds: use 0 (none) to 1048576 MiB"
         );
     }
 

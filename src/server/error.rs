@@ -1,6 +1,7 @@
 //! Why a node does not start, or ends by itself: one line each, with the way out.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::config::ConfigError;
 use super::consensus::{ConsensusError, FormationError};
@@ -21,7 +22,7 @@ pub(crate) enum ServerError {
         /// The address asked for.
         address: Address,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The system lets it open too few files.
     #[error(
@@ -34,17 +35,11 @@ pub(crate) enum ServerError {
         needed: u64,
     },
     /// Its data directory was refused.
-    #[error("{reason}")]
-    Store {
-        /// What is missing or damaged, and the way out.
-        reason: String,
-    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// It cannot be part of the cluster.
-    #[error("{reason}")]
-    Formation {
-        /// Why, with both values, and the way out.
-        reason: String,
-    },
+    #[error(transparent)]
+    Formation(#[from] FormationError),
     /// Raft did not start.
     #[error("{reason}")]
     Consensus {
@@ -57,13 +52,29 @@ pub(crate) enum ServerError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The disk took no more.
-    #[error("the store cannot write: {reason}; look at the disk, then restart the node")]
-    Disk {
+    #[error(
+        "the disk of {} is full: free some, then start the node again",
+        path.display()
+    )]
+    DiskFull {
+        /// The data directory.
+        path: PathBuf,
         /// What the system says.
-        reason: String,
+        source: io::Error,
+    },
+    /// The disk failed. What it was given last may be on it or not, and a later success would prove nothing.
+    #[error(
+        "the disk of {} failed: look at it, then start the node again",
+        path.display()
+    )]
+    Disk {
+        /// The data directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
     },
     /// Raft ended while the node ran.
     #[error("raft ended: {reason}; restart the node, and look at its disk if it ends again")]
@@ -73,18 +84,15 @@ pub(crate) enum ServerError {
     },
 }
 
-impl From<StoreError> for ServerError {
-    fn from(error: StoreError) -> Self {
-        Self::Store {
-            reason: error.to_string(),
-        }
-    }
-}
-
-impl From<FormationError> for ServerError {
-    fn from(error: FormationError) -> Self {
-        Self::Formation {
-            reason: error.to_string(),
+impl ServerError {
+    /// The error that ended the writing into this data directory.
+    pub(crate) fn disk(path: &Path, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::DiskFull { path, source }
+            }
+            _ => Self::Disk { path, source },
         }
     }
 }

@@ -34,12 +34,17 @@ use self::consensus::{
     Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Proposer, Retention,
 };
 pub(crate) use self::error::ServerError;
-use self::store::{DataDir, FormationRecord, Identity, Store, StoreClosed, StoreFailed};
+use self::store::{DataDir, FormationRecord, Identity, Space, Store, StoreClosed, StoreFailed};
 use self::tasks::Tasks;
 use self::types::{Address, LogId, NodeId};
 
 /// How long open requests are waited for at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same at the end of a node that cannot go on: it can serve none of them, only say so.
+const DRAIN_TIMEOUT_FAILED: Duration = Duration::from_millis(500);
+
+/// How long Raft may take to end: it waits for a write that is under way, and a disk that hangs never ends that.
+const RAFT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the store may take to close its files.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,7 +71,11 @@ pub(crate) async fn run(config: Config, stop: impl Future<Output = ()>) -> Resul
         Ok(None) => (None, Ok(())),
         Err(error) => (None, Err(error)),
     };
-    node.stop(consensus).await;
+    let drain = match &ended {
+        Ok(()) => DRAIN_TIMEOUT,
+        Err(_) => DRAIN_TIMEOUT_FAILED,
+    };
+    node.stop(consensus, drain).await;
     ended
 }
 
@@ -116,14 +125,19 @@ impl Node {
     /// Starts everything from the outside in: what answers `starting`, then the cluster's forming, the store, Raft,
     /// and at last the service.
     async fn start(&mut self) -> Result<Consensus, ServerError> {
-        self.write_ready_file()?;
         let (identity, identity_seen) = watch::channel(self.dir.identity().clone());
         let (inbound, inbound_seen) = watch::channel(None);
         self.serve_peers(identity_seen, inbound_seen)?;
         self.serve_api()?;
+        // From here on something is written.
+        let space = Space::of(&self.dir)?;
+        space.await_room().await;
+        self.write_ready_file()?;
 
         let record = consensus::form(&mut self.dir, &self.plan, &identity).await?;
         let store = open_store(&self.dir)?;
+        let (disk, disk_watch) = store.disk(space, self.config.disk_free_min.bytes());
+        self.tasks.spawn(disk_watch.run());
         self.failed = Some(store.failed);
         self.closed = Some(store.closed);
         let peers = self.peers(&record);
@@ -134,6 +148,7 @@ impl Node {
             peers,
             timing,
             Retention::default(),
+            disk,
         )
         .await?;
 
@@ -152,10 +167,12 @@ impl Node {
         consensus.run();
         self.tasks.spawn(consensus.clone().keep_peers());
         self.tasks.spawn(consensus.clone().keep_log_short());
+        self.tasks.spawn(consensus.clone().relieve());
         self.service.send_replace(Some(Arc::new(Service {
             batcher: handle,
             consensus: consensus.clone(),
             cluster: record.cluster,
+            auto_create: self.config.auto_create,
             recovered: self.watch_recovery(consensus.clone(), store.last_log_id),
         })));
         Ok(consensus)
@@ -179,22 +196,25 @@ impl Node {
             }
         };
         tokio::select! {
-            error = failed => ServerError::Disk { reason: error.to_string() },
+            // A disk that failed ends Raft too: the first reason is the one to tell.
+            biased;
+            error = failed => ServerError::disk(self.dir.path(), error),
             reason = consensus.ended() => ServerError::Ended { reason },
             refused = refused => refused.into(),
         }
     }
 
     /// Stops from the outside in: no new requests, the open ones answered while Raft still runs, then Raft.
-    async fn stop(self, consensus: Option<Consensus>) {
+    async fn stop(self, consensus: Option<Consensus>, drain: Duration) {
         tracing::info!("stopping");
-        self.http.graceful_shutdown(Some(DRAIN_TIMEOUT));
+        self.http.graceful_shutdown(Some(drain));
         self.front.finish().await;
         self.service.send_replace(None);
         // What serves peers ends before Raft: a stream that loses its Raft would be an error to openraft.
         self.tasks.stop().await;
         if let Some(consensus) = consensus {
-            consensus.shutdown().await;
+            // Elapsed: the disk hangs. Nothing is acknowledged any more, so nothing is lost.
+            drop(tokio::time::timeout(RAFT_TIMEOUT, consensus.shutdown()).await);
         }
         if let Some(closed) = self.closed {
             // Elapsed: all that was acknowledged is on disk already, so an unclosed store loses nothing.

@@ -20,6 +20,9 @@ pub(crate) fn start(format: LogFormat) {
         .unwrap_or_else(|_unset| EnvFilter::new(FILTER_DEFAULT));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A line that cannot be written is lost. Told on standard error, where else, that would be a panic: a full disk
+        // under the log would end the node.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Text => lines.with_ansi(false).try_init(),

@@ -133,6 +133,19 @@ impl Address {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The part before the port: a name or an IP address.
+    #[must_use]
+    pub(crate) fn host(&self) -> &str {
+        self.0.rsplit_once(':').map_or("", |(host, _)| host)
+    }
+
+    /// The port; 0 lets the system choose one.
+    #[must_use]
+    pub(crate) fn port(&self) -> u16 {
+        let port = self.0.rsplit_once(':').map(|(_, port)| port.parse());
+        port.and_then(Result::ok).unwrap_or_default()
+    }
 }
 
 impl Default for Address {
@@ -237,7 +250,9 @@ mod tests {
             "node-1.example:7101",
             "localhost:0",
         ] {
-            assert_eq!(text.parse::<Address>().unwrap().as_str(), text);
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.as_str(), text);
+            assert_eq!(format!("{}:{}", address.host(), address.port()), text);
         }
         for text in [
             "",

@@ -1,16 +1,8 @@
 //! The API's answers, by value and by text.
 
-use highwater::chaos::LocalCluster;
 use serde_json::json;
 
-use crate::world::{Answer, PATIENCE, POLL_INTERVAL, send, three_nodes};
-
-/// A follower's URL: what holds there holds at the leader too, and takes the longer way.
-async fn follower(cluster: &mut LocalCluster) -> String {
-    let leader = cluster.leader(PATIENCE).await.unwrap();
-    let at = usize::try_from(leader % 3).unwrap();
-    cluster.urls().remove(at)
-}
+use crate::world::{Answer, PATIENCE, POLL_INTERVAL, follower, send, three_nodes};
 
 #[tokio::test]
 async fn the_first_verbs_answer_as_described() {
@@ -167,7 +159,7 @@ const CASES: &[Case] = &[
         "/v1/sequences/small/leases",
         r#"{"count":1.5}"#,
         400,
-        "invalid_body",
+        "invalid_count",
         "the body is not understood: count: invalid type: floating point `1.5`, expected an integer from 0 to 2^64 - 1, as a number or a string of digits at line 1 column 12",
     ),
     (

@@ -80,7 +80,7 @@ async fn a_node_without_a_quorum_grants_nothing_until_the_others_return() {
     cluster.kill(&others).await.unwrap();
     let leases = format!("{url}/v1/sequences/p/leases?timeout=1s");
     let alone = send("POST", &leases, "", &[]).await;
-    world::wait_until_not_ready(&url).await;
+    world::wait_until_it_says(&url, 503, "no leader\n").await;
     let later = send("POST", &leases, "", &[]).await;
     let read = send(
         "GET",
@@ -126,7 +126,7 @@ async fn a_crowd_at_a_leader_without_a_quorum_is_told_that_nothing_happened() {
         .collect();
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
     cluster.kill(&others).await.unwrap();
-    world::wait_until_not_ready(&url).await;
+    world::wait_until_it_says(&url, 503, "no leader\n").await;
 
     let mut crowd = tokio::task::JoinSet::new();
     for number in 0..60 {

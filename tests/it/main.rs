@@ -3,19 +3,40 @@
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod bad_input;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod disk_full;
+#[cfg(test)]
 mod formation;
+#[cfg(test)]
+mod load;
+#[cfg(test)]
+#[path = "../lone/mod.rs"]
+mod lone;
+#[cfg(test)]
+mod mounts;
 #[cfg(test)]
 mod overload;
 #[cfg(test)]
+mod preload;
+#[cfg(test)]
+mod raw;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod scripts;
+#[cfg(test)]
+mod sync_errors;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]

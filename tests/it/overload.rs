@@ -72,7 +72,7 @@ async fn a_crowd_beyond_the_queue_is_refused_before_memory_grows_and_nothing_ref
         .collect();
     let url = url(&cluster, leader);
     cluster.kill(&others).await.unwrap();
-    world::wait_until_not_ready(&url).await;
+    world::wait_until_it_says(&url, 503, "no leader\n").await;
     let before = ProcessUse::of(pid).unwrap();
 
     // The first ones are a batch each, so that all others wait in the queue.

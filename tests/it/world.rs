@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use highwater::SequenceName;
-use highwater::chaos::{ClusterSize, LocalCluster, Program};
+use highwater::chaos::{ClusterSize, HarnessError, LocalCluster, Program};
 use highwater::client::Client;
 use highwater::wire::CreateBody;
 use serde_json::Value;
@@ -55,6 +55,13 @@ pub(crate) async fn sequence(cluster: &LocalCluster, name: &str) -> SequenceName
     name
 }
 
+/// A follower's URL: what holds there holds at the leader too, and takes the longer way.
+pub(crate) async fn follower(cluster: &mut LocalCluster) -> String {
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let at = usize::try_from(leader % 3).unwrap();
+    cluster.urls().remove(at)
+}
+
 /// An answer as curl would show it.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -99,14 +106,61 @@ pub(crate) async fn send(method: &str, url: &str, body: &str, headers: &[&str]) 
     }
 }
 
-/// Waits until the node says that it is not ready.
-pub(crate) async fn wait_until_not_ready(url: &str) {
+/// Waits until a node says this of its readiness.
+pub(crate) async fn wait_until_it_says(url: &str, status: u16, text: &str) {
     let deadline = std::time::Instant::now() + PATIENCE;
-    while send("GET", &format!("{url}/readyz"), "", &[]).await.status != 503 {
+    loop {
+        let said = send("GET", &format!("{url}/readyz"), "", &[]).await;
+        if (said.status, said.text.as_str()) == (status, text) {
+            return;
+        }
         assert!(
             std::time::Instant::now() < deadline,
-            "it still says that it is ready"
+            "{url} says {}",
+            said.text
         );
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Waits until another node leads than this one.
+pub(crate) async fn wait_until_led_by_another(cluster: &mut LocalCluster, node: u64) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while cluster.leader(PATIENCE).await.unwrap() == node {
+        assert!(std::time::Instant::now() < deadline, "node {node} leads on");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// A node that ended by itself.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) node: u64,
+    pub(crate) code: Option<i32>,
+    pub(crate) last_line: String,
+}
+
+/// Waits until a node has ended by itself.
+pub(crate) async fn wait_until_one_ends(cluster: &mut LocalCluster) -> Ended {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        match cluster.check_alive() {
+            Ok(()) => {}
+            Err(HarnessError::Died {
+                node,
+                status,
+                last_line,
+                ..
+            }) => {
+                return Ended {
+                    node,
+                    code: status.code(),
+                    last_line,
+                };
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(std::time::Instant::now() < deadline, "all run on");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

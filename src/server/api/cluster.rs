@@ -5,23 +5,35 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::error::ApiError;
+use super::extract::{Options, Timeout};
 use super::{Api, Service};
 use crate::server::consensus::{ClusterView, MemberView};
-use crate::server::types::NodeId;
+use crate::server::store::DiskState;
+use crate::server::types::{LogId, NodeId};
 use crate::wire::{ClusterBody, MemberBody, MemberRole};
 
 /// How long the members are waited for: longer than a slow sync, shorter than a person's patience.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) async fn show(State(api): State<Api>) -> Result<Json<ClusterBody>, ApiError> {
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatusOptions {
+    #[serde(default)]
+    timeout: Timeout,
+}
+
+pub(super) async fn show(
+    State(api): State<Api>,
+    Options(options): Options<StatusOptions>,
+) -> Result<Json<ClusterBody>, ApiError> {
+    let deadline = options.timeout.deadline();
     let service = api.running()?;
-    let view = service
-        .consensus
-        .cluster(Instant::now() + SURVEY_TIMEOUT)
-        .await?;
+    let latest = deadline.min(Instant::now() + SURVEY_TIMEOUT);
+    let view = service.consensus.cluster(latest).await?;
     Ok(Json(describe(&service, view)))
 }
 
@@ -30,14 +42,18 @@ pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// 200 where a request sent now would be served by a leader with a quorum.
+/// 200 where a request sent now would be served by a leader with a quorum, and this node's disk takes its part in it.
 pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) {
-    match api.service() {
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        Ok(service) if !service.consensus.in_touch() => {
-            (StatusCode::SERVICE_UNAVAILABLE, "no leader\n")
-        }
-        Ok(_) => (StatusCode::OK, "ok\n"),
+    let unready = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
+    let Ok(service) = api.service() else {
+        return unready("starting\n");
+    };
+    match service.consensus.disk().state() {
+        // First, because it keeps the node from hearing of its leader.
+        DiskState::Stuck => unready("disk does not answer\n"),
+        _ if !service.consensus.in_touch() => unready("no leader\n"),
+        DiskState::Full => unready("disk full\n"),
+        DiskState::Fit => (StatusCode::OK, "ok\n"),
     }
 }
 
@@ -84,7 +100,14 @@ fn describe_member(id: NodeId, leader: Option<NodeId>, view: MemberView) -> Memb
         reachable: view.reachable,
         match_index: view.matched,
         lag,
+        applied_index: view
+            .status
+            .as_ref()
+            .and_then(|status| Some(LogId::from(status.applied?).index())),
+        state_hash: view
+            .status
+            .as_ref()
+            .map(|status| status.state_hash.to_string()),
         version: view.status.map(|status| status.version),
-        state_hash: None,
     }
 }

@@ -6,10 +6,13 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::bodies::BODIES_BYTES_MAX;
-use crate::sequence::{NameError, Refusal, SettingsError};
+use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::ReadError;
 use crate::wire::{Problem, ProblemOutcome};
+
+/// The longest detail, in characters.
+const DETAIL_CHARS_MAX: usize = 500;
 
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +23,11 @@ pub(super) enum ApiError {
     MethodNotAllowed,
     #[error(transparent)]
     InvalidName(NameError),
-    #[error("count {count} is not 1 to {max}", max = u32::MAX)]
+    #[error("a sequence name is not UTF-8: use letters, digits, '.', '_', ':' or '-'")]
+    NameEncoding,
+    #[error("the request has {count} Host headers: HTTP/1.1 has exactly one")]
+    Hosts { count: usize },
+    #[error("count {} is not 1 to {max}", shown(count), max = u32::MAX)]
     InvalidCount { count: String },
     #[error("the count is given twice, in the query and in the body")]
     CountTwice,
@@ -28,10 +35,16 @@ pub(super) enum ApiError {
     InvalidQuery { reason: String },
     #[error("the body is not understood: {reason}")]
     InvalidBody { reason: String },
+    #[error("the body is not understood: {reason}")]
+    NoCount { reason: String },
     #[error("the body has an {reason}")]
     UnknownField { reason: String },
     #[error(transparent)]
     InvalidSettings(SettingsError),
+    #[error(transparent)]
+    InvalidLeases(GrantPartsError),
+    #[error("no setting is named: name max_value or max_lease")]
+    NothingToAlter,
     #[error("{field} is out of bounds: {limit}")]
     OutOfBounds {
         field: &'static str,
@@ -39,12 +52,17 @@ pub(super) enum ApiError {
     },
     #[error("{setting} is not supported by this version")]
     UnsupportedSetting { setting: &'static str },
+    #[error("the body is not read: {reason}")]
+    UnsupportedMediaType { reason: String },
     #[error("the body has more than {limit} bytes")]
     BodyTooLarge { limit: usize },
     #[error("large bodies of {BODIES_BYTES_MAX} bytes are on their way to this node already")]
     BodiesFull,
     #[error(transparent)]
     Refused(Refusal),
+    /// In a list of leases, of which none happened.
+    #[error("at position {position}: {error}")]
+    At { position: u32, error: Box<Self> },
     #[error("this node is starting: it has not caught up with the cluster yet")]
     Starting,
     #[error(transparent)]
@@ -80,12 +98,17 @@ impl ApiError {
                 "method_not_allowed",
                 "the Allow header names the path's methods",
             ),
-            Self::InvalidName(_) => refused(
+            Self::Hosts { .. } => refused(
+                StatusCode::BAD_REQUEST,
+                "invalid_request",
+                "send one Host header",
+            ),
+            Self::InvalidName(_) | Self::NameEncoding => refused(
                 StatusCode::BAD_REQUEST,
                 "invalid_name",
                 "rename the sequence: it starts with a letter or digit and has at most 128 characters",
             ),
-            Self::InvalidCount { .. } | Self::CountTwice => refused(
+            Self::InvalidCount { .. } | Self::NoCount { .. } | Self::CountTwice => refused(
                 StatusCode::BAD_REQUEST,
                 "invalid_count",
                 "give the count once, as ?count=N or {\"count\":N}",
@@ -95,13 +118,15 @@ impl ApiError {
                 "invalid_query",
                 "correct the query and send it again",
             ),
-            Self::InvalidBody { .. } | Self::InvalidSettings(_) | Self::OutOfBounds { .. } => {
-                refused(
-                    StatusCode::BAD_REQUEST,
-                    "invalid_body",
-                    "correct the body and send it again",
-                )
-            }
+            Self::InvalidBody { .. }
+            | Self::InvalidSettings(_)
+            | Self::InvalidLeases(_)
+            | Self::NothingToAlter
+            | Self::OutOfBounds { .. } => refused(
+                StatusCode::BAD_REQUEST,
+                "invalid_body",
+                "correct the body and send it again",
+            ),
             Self::UnknownField { .. } => refused(
                 StatusCode::BAD_REQUEST,
                 "unknown_field",
@@ -112,6 +137,11 @@ impl ApiError {
                 "unsupported_setting",
                 "leave it out",
             ),
+            Self::UnsupportedMediaType { .. } => refused(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                "send JSON as it is, with content type application/json",
+            ),
             Self::BodyTooLarge { .. } => refused(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body_too_large",
@@ -119,6 +149,7 @@ impl ApiError {
             ),
             Self::BodiesFull | Self::Read(ReadError::Crowded) => overloaded(),
             Self::Refused(refusal) => refusal_kind(refusal),
+            Self::At { error, .. } => error.kind(),
             Self::Starting => refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "starting",
@@ -130,6 +161,26 @@ impl ApiError {
                 "no_leader",
                 "repeat the read; if it lasts, look for a quorum of nodes",
             ),
+        }
+    }
+}
+
+impl ApiError {
+    /// The same, where it is known of which lease of a list.
+    pub(super) fn at(self, position: Option<u32>) -> Self {
+        match position {
+            Some(position) => Self::At {
+                position,
+                error: Box::new(self),
+            },
+            None => self,
+        }
+    }
+
+    fn position(&self) -> Option<u32> {
+        match self {
+            Self::At { position, .. } => Some(*position),
+            _ => None,
         }
     }
 }
@@ -161,6 +212,31 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
             "above_max_value",
             "advance to max_value at most",
         ),
+        Refusal::Retired => (
+            StatusCode::GONE,
+            "retired",
+            "use another sequence, or create this one again with PUT /v1/sequences/NAME",
+        ),
+        Refusal::ImmutableSetting { .. } | Refusal::FormFixed { .. } => (
+            StatusCode::CONFLICT,
+            "immutable_setting",
+            "leave it out, or create another sequence with the settings you need",
+        ),
+        Refusal::BelowGranted { .. } => (
+            StatusCode::CONFLICT,
+            "below_granted",
+            "GET the sequence to see its high-water mark",
+        ),
+        Refusal::BelowStart { .. } => (
+            StatusCode::BAD_REQUEST,
+            "invalid_body",
+            "correct the body and send it again",
+        ),
+        Refusal::TooManySequences { .. } => (
+            StatusCode::CONFLICT,
+            "too_many_sequences",
+            "use a sequence that is there: the marks of retired ones are kept for ever",
+        ),
     };
     Kind {
         status,
@@ -189,6 +265,12 @@ fn submit_kind(error: SubmitError) -> Kind {
             ProblemOutcome::NotApplied,
             "send it again; if it lasts, look for a quorum of nodes",
         ),
+        SubmitError::DiskFull => (
+            unavailable,
+            "disk_full",
+            ProblemOutcome::NotApplied,
+            "free space on the nodes' disks: grants resume by themselves",
+        ),
         SubmitError::Stopping => (
             unavailable,
             "draining",
@@ -214,6 +296,24 @@ fn submit_kind(error: SubmitError) -> Kind {
     }
 }
 
+/// Digits as they are, anything else so that it can be seen where it begins and ends.
+fn shown(count: &str) -> String {
+    let digits = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
+    if digits {
+        count.to_owned()
+    } else {
+        format!("{count:?}")
+    }
+}
+
+/// What is wrong stands in front; what is quoted from the request may be as long as a body.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(DETAIL_CHARS_MAX) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.split_at(end).0),
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let kind = self.kind();
@@ -226,7 +326,8 @@ impl IntoResponse for ApiError {
             kind: format!("urn:highwater:problem:{}", kind.code),
             title: kind.code.replace('_', " "),
             status: kind.status.as_u16(),
-            detail: self.to_string(),
+            detail: shortened(self.to_string()),
+            position: self.position(),
             code: kind.code.to_owned(),
             outcome: kind.outcome,
             retryable,
@@ -252,12 +353,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_detail_is_cut_between_two_characters() {
+        let fits = "é".repeat(DETAIL_CHARS_MAX);
+
+        assert_eq!(shortened(fits.clone()), fits);
+        assert_eq!(shortened(format!("{fits}e")), format!("{fits}…"));
+    }
+
+    #[test]
     fn a_client_error_never_happened_and_a_server_error_says_whether_it_did() {
         let errors = [
             ApiError::Starting,
             ApiError::Submit(SubmitError::Overloaded),
             ApiError::Submit(SubmitError::Crowded),
             ApiError::Submit(SubmitError::NoLeader),
+            ApiError::Submit(SubmitError::DiskFull),
             ApiError::Submit(SubmitError::Stopping),
             ApiError::Submit(SubmitError::TimedOut),
             ApiError::Submit(SubmitError::LeaderLost),

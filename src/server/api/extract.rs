@@ -1,18 +1,21 @@
-//! What handlers take from a request, parsed once: a name, a deadline, a body.
+//! What handlers take from a request, parsed once: a name, a query, a deadline, a body.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, Query};
-use axum::http::header::{ACCEPT, CONTENT_LENGTH};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName};
-use serde::de::DeserializeOwned;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde::de::{self, DeserializeOwned, Deserializer};
+use serde_path_to_error::Segment;
 use tokio::time::Instant;
 
 use super::error::ApiError;
+use super::{Api, Service};
 use crate::sequence::SequenceName;
 
 /// The largest body, in bytes.
@@ -36,7 +39,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let Ok(Path(text)) = Path::<String>::from_request_parts(parts, state).await else {
-            return Err(ApiError::UnknownPath);
+            return Err(ApiError::NameEncoding);
         };
         text.parse().map(Self).map_err(ApiError::InvalidName)
     }
@@ -58,8 +61,56 @@ impl<S: Send + Sync, Q: DeserializeOwned> FromRequestParts<S> for Options<Q> {
     }
 }
 
+/// A query of a request that changes something: each has a deadline.
+pub(super) trait WriteOptions {
+    /// The one it names.
+    fn timeout(&self) -> Timeout;
+}
+
+/// A request that changes something, read whole. Every handler of one begins with it.
+pub(super) struct Write<Q, B> {
+    pub(super) service: Arc<Service>,
+    pub(super) deadline: Instant,
+    pub(super) options: Q,
+    pub(super) headers: HeaderMap,
+    pub(super) body: B,
+}
+
+impl<Q, B> FromRequest<Api> for Write<Q, B>
+where
+    Q: DeserializeOwned + WriteOptions + Send,
+    B: DeserializeOwned + Default,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let Options(options) = Options::<Q>::from_request_parts(&mut parts, api).await?;
+        let deadline = options.timeout().deadline();
+        let service = api.service()?;
+        refuse_request_key(&parts.headers)?;
+        Ok(Self {
+            service,
+            deadline,
+            options,
+            body: read_json(&parts.headers, body).await?,
+            headers: parts.headers,
+        })
+    }
+}
+
+/// The body of a request that has none.
+#[derive(Debug, Default)]
+pub(super) struct NoBody;
+
+impl<'de> Deserialize<'de> for NoBody {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(de::Error::custom("this request has no body"))
+    }
+}
+
 /// How long a request may take, as its query names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Timeout(Duration);
 
@@ -94,8 +145,31 @@ impl TryFrom<String> for Timeout {
     }
 }
 
+/// How fresh a read has to be, as its query names it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) enum Consistency {
+    /// It shows everything that was answered before it was sent (I6).
+    #[default]
+    Linearizable,
+    /// It shows what this node has applied so far.
+    Local,
+}
+
+impl TryFrom<String> for Consistency {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match &*text {
+            "linearizable" => Ok(Self::Linearizable),
+            "local" => Ok(Self::Local),
+            _ => Err(format!("{text:?} is not linearizable or local")),
+        }
+    }
+}
+
 /// The JSON body, or the default where there is none.
-pub(super) async fn read_json<T: DeserializeOwned + Default>(
+async fn read_json<T: DeserializeOwned + Default>(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, ApiError> {
@@ -103,18 +177,65 @@ pub(super) async fn read_json<T: DeserializeOwned + Default>(
     if bytes.is_empty() {
         return Ok(T::default());
     }
-    Json::<T>::from_bytes(&bytes)
-        .map(|Json(value)| value)
-        .map_err(|rejection| {
-            let reason = deepest(&rejection);
-            match reason.find("unknown field") {
-                // In front of it stands the field's own name, as its path.
-                Some(at) => ApiError::UnknownField {
-                    reason: reason.split_at(at).1.to_owned(),
-                },
-                None => ApiError::InvalidBody { reason },
-            }
+    refuse_other_media(headers)?;
+    parse_json(&bytes)
+}
+
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let position = match error.path().iter().next() {
+            Some(Segment::Seq { index }) => u32::try_from(*index).ok(),
+            _ => None,
+        };
+        let field = error.path().iter().last().map(ToString::to_string);
+        let reason = error.to_string();
+        let what = error.into_inner();
+        let error = match (field.as_deref(), what.to_string()) {
+            (_, reason) if reason.starts_with("unknown field") => ApiError::UnknownField { reason },
+            (Some("count"), _) if what.is_data() => ApiError::NoCount { reason },
+            _ => ApiError::InvalidBody { reason },
+        };
+        error.at(position)
+    });
+    let trailing = |error: serde_json::Error| ApiError::InvalidBody {
+        reason: error.to_string(),
+    };
+    parsed.and_then(|parsed| json.end().map(|()| parsed).map_err(trailing))
+}
+
+/// Refuses a body that says of itself that it is not JSON. What common clients say of a body they know nothing about
+/// is let through: the parser decides.
+fn refuse_other_media(headers: &HeaderMap) -> Result<(), ApiError> {
+    let refuse = |value: &HeaderValue, what| {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        Err(ApiError::UnsupportedMediaType {
+            reason: format!("its {what} is {text:?}"),
         })
+    };
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    if let Some(other) = types.find(|value| !may_be_json(value)) {
+        return refuse(other, "content type");
+    }
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    match encodings.find(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        Some(other) => refuse(other, "content encoding"),
+        None => Ok(()),
+    }
+}
+
+fn may_be_json(content_type: &HeaderValue) -> bool {
+    let text = content_type.to_str().unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    let essence = essence.to_ascii_lowercase();
+    let known = [
+        "application/json",
+        // What curl and urllib say by themselves, and what fetch and .NET do.
+        "application/x-www-form-urlencoded",
+        "text/plain",
+    ];
+    known.contains(&essence.as_str())
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
 async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError> {
@@ -144,7 +265,7 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError>
 }
 
 /// Refuses a request key: to ignore it would promise what is not kept (I4).
-pub(super) fn refuse_request_key(headers: &HeaderMap) -> Result<(), ApiError> {
+fn refuse_request_key(headers: &HeaderMap) -> Result<(), ApiError> {
     if headers.contains_key(REQUEST_KEY) {
         return Err(ApiError::UnsupportedSetting {
             setting: "Idempotency-Key",
@@ -171,6 +292,80 @@ fn deepest(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{LeaseBody, LeasePartBody};
+
+    #[test]
+    fn a_body_that_is_not_understood_is_refused_with_the_place() {
+        let invalid = |reason: &str| ApiError::InvalidBody {
+            reason: reason.to_owned(),
+        };
+        let unknown = |reason: &str| ApiError::UnknownField {
+            reason: reason.to_owned(),
+        };
+        for (body, error) in [
+            (
+                "{",
+                invalid("EOF while parsing an object at line 1 column 1"),
+            ),
+            ("{} 1", invalid("trailing characters at line 1 column 4")),
+            (
+                "{\"count\":1,\"count\":1}",
+                invalid("duplicate field `count` at line 1 column 18"),
+            ),
+            (
+                "{\"count\":true}",
+                ApiError::NoCount {
+                    reason: "count: invalid type: boolean `true`, expected an integer from 0 to 2^64 - 1, \
+                             as a number or a string of digits at line 1 column 13"
+                        .to_owned(),
+                },
+            ),
+            (
+                "{\"n\":1}",
+                unknown("unknown field `n`, expected `count` at line 1 column 4"),
+            ),
+        ] {
+            assert_eq!(parse_json::<LeaseBody>(body.as_bytes()), Err(error));
+        }
+
+        let parts = "[{\"sequence\":\"p\"},{\"sequence\":\"p\",\"count\":-1}]";
+        let error = parse_json::<Vec<LeasePartBody>>(parts.as_bytes()).unwrap_err();
+
+        assert!(matches!(error, ApiError::At { position: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_consistency_is_one_of_two_words() {
+        let parse = |text: &str| Consistency::try_from(text.to_owned());
+
+        assert_eq!(parse("local"), Ok(Consistency::Local));
+        assert_eq!(parse("linearizable"), Ok(Consistency::Linearizable));
+        assert_eq!(
+            parse("Local").unwrap_err(),
+            "\"Local\" is not linearizable or local"
+        );
+    }
+
+    #[test]
+    fn a_body_may_say_that_it_is_json_or_what_clients_say_by_themselves() {
+        for (text, accepted) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("application/merge-patch+json", true),
+            ("application/x-www-form-urlencoded", true),
+            ("text/plain;charset=UTF-8", true),
+            ("", false),
+            ("text/xml", false),
+            ("text/x+json", false),
+            ("multipart/form-data; boundary=json", false),
+            ("application/jsonp", false),
+            ("application/x-ndjson", false),
+        ] {
+            let value = HeaderValue::from_static(text);
+
+            assert_eq!(may_be_json(&value), accepted, "{text:?}");
+        }
+    }
 
     #[test]
     fn a_timeout_is_digits_and_a_unit_within_bounds() {

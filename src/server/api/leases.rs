@@ -1,21 +1,22 @@
-//! `POST /v1/sequences/{name}/leases`: the request that everything else is for.
+//! `POST /v1/sequences/{name}/leases`, the request that everything else is for, and `POST /v1/leases` for several.
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use super::Service;
 use super::error::ApiError;
-use super::extract::{Name, Options, Timeout, read_json, refuse_request_key, wants_text};
-use super::{Api, Service};
-use crate::sequence::{Command, IdForm, Outcome, Range, RangeCount, SequenceName};
+use super::extract::{Name, Timeout, Write, WriteOptions, wants_text};
+use crate::sequence::{
+    Command, Grant, GrantPart, GrantParts, Outcome, RangeCount, Refusal, Settings,
+};
 use crate::server::batcher::{Committed, SubmitError};
+use crate::server::config::AutoCreate;
 use crate::server::types::LogId;
-use crate::wire::{GrantBody, LeaseBody, Number};
+use crate::wire::{GrantBody, GrantsBody, LeaseBody, LeasePartBody, Number, Object};
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LeaseOptions {
     count: Option<String>,
@@ -23,83 +24,180 @@ pub(super) struct LeaseOptions {
     timeout: Timeout,
 }
 
-pub(super) async fn lease(
-    State(api): State<Api>,
-    Name(sequence): Name,
-    Options(options): Options<LeaseOptions>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, ApiError> {
-    let deadline = options.timeout.deadline();
-    let service = api.service()?;
-    refuse_request_key(&headers)?;
-    let body: LeaseBody = read_json(&headers, body).await?;
-    let count = count(options.count, body.count)?;
-    let command = Command::Grant {
-        sequence: sequence.clone(),
-        count,
-    };
-    let Committed { outcome, log_id } = service.batcher.submit(command, deadline).await?;
-    match outcome {
-        Outcome::Granted { range, .. } if wants_text(&headers) => {
-            let text = format!("{} {}\n", range.first(), range.last());
-            Ok((StatusCode::CREATED, text).into_response())
-        }
-        Outcome::Granted { range, id_form } => {
-            let grant = Granted {
-                sequence,
-                range,
-                count,
-                id_form,
-                log_id,
-            };
-            Ok((StatusCode::CREATED, Json(grant.body(&service))).into_response())
-        }
-        Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
-        Outcome::Created { .. } | Outcome::Advanced { .. } => Err(mismatched()),
+impl WriteOptions for LeaseOptions {
+    fn timeout(&self) -> Timeout {
+        self.timeout
     }
+}
+
+pub(super) async fn lease(
+    Name(sequence): Name,
+    write: Write<LeaseOptions, Object<LeaseBody>>,
+) -> Result<Response, ApiError> {
+    let count = count(write.options.count, write.body.0.count)?;
+    let part = GrantPart { sequence, count };
+    let service = &write.service;
+    let submit = |command| service.batcher.submit(command, write.deadline);
+    let mut committed = submit(grant(&part)).await?;
+    if service.auto_create == AutoCreate::On
+        && committed.outcome == Outcome::Refused(Refusal::UnknownSequence)
+    {
+        // In one command: what is refused has created nothing (I5).
+        committed = submit(grant_all(part.clone().into(), AutoCreate::On)).await?;
+    }
+    let Committed { outcome, log_id } = committed;
+    let grant = match outcome {
+        Outcome::Granted(grant) => grant,
+        Outcome::GrantedAll { grants } => *grants.first().ok_or_else(mismatched)?,
+        Outcome::Refused(refusal) | Outcome::RefusedAt { refusal, .. } => {
+            return Err(ApiError::Refused(refusal));
+        }
+        _ => return Err(mismatched()),
+    };
+    let granted = Granted { part, grant };
+    let text = || granted.text();
+    let body = || granted.body(service, log_id);
+    Ok(answer(&write.headers, text, body))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LeaseAllOptions {
+    #[serde(default)]
+    timeout: Timeout,
+}
+
+impl WriteOptions for LeaseAllOptions {
+    fn timeout(&self) -> Timeout {
+        self.timeout
+    }
+}
+
+pub(super) async fn lease_all(
+    write: Write<LeaseAllOptions, Vec<Object<LeasePartBody>>>,
+) -> Result<Response, ApiError> {
+    let parts = parts(write.body)?;
+    let command = grant_all(parts.clone(), write.service.auto_create);
+    let Committed { outcome, log_id } = write
+        .service
+        .batcher
+        .submit(command, write.deadline)
+        .await?;
+    let grants = match outcome {
+        Outcome::GrantedAll { grants } => grants,
+        Outcome::RefusedAt { position, refusal } => {
+            return Err(ApiError::Refused(refusal).at(Some(position)));
+        }
+        _ => return Err(mismatched()),
+    };
+    let parts = Vec::from(parts);
+    if parts.len() != grants.len() {
+        return Err(mismatched());
+    }
+    let granted = parts.into_iter().zip(grants);
+    let granted: Vec<Granted> = granted
+        .map(|(part, grant)| Granted { part, grant })
+        .collect();
+    let text = || granted.iter().map(Granted::text).collect();
+    let body = || GrantsBody {
+        grants: granted
+            .iter()
+            .map(|granted| granted.body(&write.service, log_id))
+            .collect(),
+    };
+    Ok(answer(&write.headers, text, body))
+}
+
+fn grant(part: &GrantPart) -> Command {
+    Command::Grant {
+        sequence: part.sequence.clone(),
+        count: part.count,
+    }
+}
+
+/// A sequence that is not there is made with the defaults, where the node is told to.
+fn grant_all(parts: GrantParts, auto_create: AutoCreate) -> Command {
+    let create = match auto_create {
+        AutoCreate::Off => None,
+        AutoCreate::On => Some(Settings::default()),
+    };
+    Command::GrantAll { parts, create }
 }
 
 struct Granted {
-    sequence: SequenceName,
-    range: Range,
-    count: RangeCount,
-    id_form: IdForm,
-    log_id: LogId,
+    part: GrantPart,
+    grant: Grant,
 }
 
 impl Granted {
-    fn body(self, service: &Service) -> GrantBody {
-        let number = |value: u64| Number::new(value, self.id_form);
+    fn text(&self) -> String {
+        let range = self.grant.range;
+        format!("{} {}\n", range.first(), range.last())
+    }
+
+    fn body(&self, service: &Service, log_id: LogId) -> GrantBody {
+        let Grant { range, id_form } = self.grant;
+        let number = |value: u64| Number::new(value, id_form);
         GrantBody {
-            first: number(self.range.first()),
-            last: number(self.range.last()),
-            count: self.count.get(),
-            increment: number(self.range.increment().get()),
+            sequence: self.part.sequence.clone(),
+            first: number(range.first()),
+            last: number(range.last()),
+            count: self.part.count.get(),
+            increment: number(range.increment().get()),
             epoch: service.epoch(),
             cluster: service.cluster.to_string(),
-            term: self.log_id.committed_leader_id().term,
-            index: self.log_id.index(),
-            sequence: self.sequence,
+            term: log_id.committed_leader_id().term,
+            index: log_id.index(),
         }
     }
+}
+
+fn answer<B: Serialize>(
+    headers: &HeaderMap,
+    text: impl FnOnce() -> String,
+    body: impl FnOnce() -> B,
+) -> Response {
+    if wants_text(headers) {
+        (StatusCode::CREATED, text()).into_response()
+    } else {
+        (StatusCode::CREATED, Json(body())).into_response()
+    }
+}
+
+fn parts(bodies: Vec<Object<LeasePartBody>>) -> Result<GrantParts, ApiError> {
+    let parts = (0..).zip(bodies);
+    let parts =
+        parts.map(|(position, Object(body))| part(body).map_err(|error| error.at(Some(position))));
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    parts.try_into().map_err(ApiError::InvalidLeases)
+}
+
+fn part(
+    LeasePartBody {
+        sequence,
+        count: asked,
+    }: LeasePartBody,
+) -> Result<GrantPart, ApiError> {
+    Ok(GrantPart {
+        sequence: sequence.parse().map_err(ApiError::InvalidName)?,
+        count: count(None, asked)?,
+    })
 }
 
 /// The count of the query or of the body; one where neither names it.
 fn count(query: Option<String>, body: Option<Number>) -> Result<RangeCount, ApiError> {
-    let given = match (query, body) {
+    let (value, text) = match (query, body) {
         (Some(_), Some(_)) => return Err(ApiError::CountTwice),
         (None, None) => return Ok(RangeCount::ONE),
         (Some(text), None) => {
             let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-            let value = text.parse::<u64>().ok().filter(|_| digits);
-            value.ok_or(ApiError::InvalidCount { count: text })?
+            (text.parse::<u64>().ok().filter(|_| digits), text)
         }
-        (None, Some(number)) => number.get().unwrap_or(u64::MAX),
+        (None, Some(number)) => (number.get(), number.to_string()),
     };
-    RangeCount::try_from(given).map_err(|_out_of_bounds| ApiError::InvalidCount {
-        count: given.to_string(),
-    })
+    value
+        .and_then(|value| RangeCount::try_from(value).ok())
+        .ok_or(ApiError::InvalidCount { count: text })
 }
 
 /// An outcome of another command's kind. The outcomes of an entry are in the order of its commands, so this
@@ -108,10 +206,10 @@ pub(super) fn mismatched() -> ApiError {
     tracing::error!("a command was answered with another command's outcome");
     ApiError::Submit(SubmitError::LeaderLost)
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sequence::IdForm;
 
     fn number(value: u64) -> Option<Number> {
         Some(Number::new(value, IdForm::Number))
@@ -153,5 +251,38 @@ mod tests {
         }
         let error = count(None, number(0)).unwrap_err();
         assert_eq!(error.to_string(), "count 0 is not 1 to 4294967295");
+        let all = Some(Number::new(1_u128 << 64, IdForm::Text));
+        assert_eq!(
+            count(None, all).unwrap_err().to_string(),
+            "count 18446744073709551616 is not 1 to 4294967295"
+        );
+    }
+
+    fn body(sequence: &str, count: u64) -> Object<LeasePartBody> {
+        Object(LeasePartBody {
+            sequence: sequence.to_owned(),
+            count: number(count),
+        })
+    }
+
+    #[test]
+    fn a_list_of_leases_is_refused_with_the_position_of_what_is_wrong() {
+        let error = parts(vec![body("p", 1), body("a/b", 1)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "at position 1: a sequence name has '/' at byte 1: use letters and digits, and after the first also '.', '_', ':' and '-'"
+        );
+        let error = parts(vec![body("p", 0)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "at position 0: count 0 is not 1 to 4294967295"
+        );
+        for length in [0, 257] {
+            let error = parts(vec![body("p", 1); length]).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("{length} leases are not 1 to 256")
+            );
+        }
     }
 }

@@ -15,19 +15,25 @@ mod sequences;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue};
+use axum::extract::Request;
+use axum::http::header::HOST;
+use axum::http::{HeaderName, HeaderValue, Version};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(crate) use self::listener::{CONNECTIONS_MAX, serve};
 
 use self::bodies::Bodies;
 use self::error::ApiError;
+use self::extract::Consistency;
 use super::batcher;
+use super::config::AutoCreate;
 use super::consensus::Consensus;
 use super::types::{ClusterId, NodeId};
+use crate::sequence::Table;
 
 /// The header that tells which node answered.
 const NODE_HEADER: HeaderName = HeaderName::from_static("highwater-node");
@@ -41,6 +47,8 @@ pub(crate) struct Service {
     pub(crate) consensus: Consensus,
     /// The cluster's id.
     pub(crate) cluster: ClusterId,
+    /// What a lease of a sequence that is not there does.
+    pub(crate) auto_create: AutoCreate,
     /// Whether the table holds all that this node may have answered from in an earlier life (I6).
     pub(crate) recovered: watch::Receiver<bool>,
 }
@@ -49,6 +57,15 @@ impl Service {
     /// Generation of the cluster's history.
     fn epoch(&self) -> u64 {
         self.consensus.tables().table().header().epoch
+    }
+
+    /// The table, as fresh as asked for.
+    async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Table, ApiError> {
+        match consistency {
+            Consistency::Linearizable => self.consensus.linearize(deadline).await?,
+            Consistency::Local => {}
+        }
+        Ok(self.consensus.tables().table())
     }
 }
 
@@ -71,8 +88,13 @@ impl Api {
         Router::new()
             .route(
                 "/v1/sequences/{name}",
-                get(sequences::show).put(sequences::create),
+                get(sequences::show)
+                    .put(sequences::create)
+                    .patch(sequences::alter)
+                    .delete(sequences::retire),
             )
+            .route("/v1/sequences", get(sequences::list))
+            .route("/v1/leases", post(leases::lease_all))
             .route("/v1/sequences/{name}/leases", post(leases::lease))
             .route("/v1/sequences/{name}/advance", post(sequences::advance))
             .route("/v1/cluster", get(cluster::show))
@@ -80,6 +102,9 @@ impl Api {
             .route("/readyz", get(cluster::ready))
             .fallback(async || ApiError::UnknownPath)
             .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+            .layer(axum::middleware::map_request(async |request: Request| {
+                one_host(request)
+            }))
             .layer(from_fn_with_state(Bodies::default(), bodies::admit))
             .layer(axum::middleware::map_response(
                 move |mut response: Response| {
@@ -106,4 +131,13 @@ impl Api {
             }
         })
     }
+}
+
+/// Refuses a request that two readers could take for two hosts' (RFC 9112 §3.2).
+fn one_host(request: Request) -> Result<Request, ApiError> {
+    let count = request.headers().get_all(HOST).iter().count();
+    if request.version() == Version::HTTP_11 && count != 1 {
+        return Err(ApiError::Hosts { count });
+    }
+    Ok(request)
 }

@@ -1,153 +1,341 @@
-//! `/v1/sequences/{name}`: create, show, advance.
+//! `/v1/sequences` and `/v1/sequences/{name}`: create, show, list, alter, retire, advance.
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Api;
 use super::error::ApiError;
-use super::extract::{Name, Options, Timeout, read_json, refuse_request_key};
+use super::extract::{Consistency, Name, NoBody, Options, Timeout, Write, WriteOptions};
 use super::leases::mismatched;
-use crate::sequence::{Command, Outcome, RangeCount, Refusal, Sequence, SequenceName, Settings};
-use crate::wire::{AdvanceBody, AdvancedBody, CreateBody, Number, SequenceBody};
+use crate::sequence::{
+    Changes, Command, Outcome, RangeCount, Refusal, Sequence, SequenceName, Settings,
+};
+use crate::wire::{
+    AdvanceBody, AdvancedBody, AlterBody, CreateBody, Number, Object, SequenceBody, SequencesBody,
+};
 
-#[derive(Debug, Default, Deserialize)]
+/// The header of an answer to what was only tried.
+const DRY_RUN_HEADER: HeaderName = HeaderName::from_static("highwater-dry-run");
+/// The most sequences of one page: half a megabyte.
+const PAGE_MAX: usize = 1_000;
+
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Plain {
+pub(super) struct ShowOptions {
     #[serde(default)]
     timeout: Timeout,
-}
-
-pub(super) async fn create(
-    State(api): State<Api>,
-    Name(sequence): Name,
-    Options(options): Options<Plain>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, ApiError> {
-    let deadline = options.timeout.deadline();
-    let service = api.service()?;
-    refuse_request_key(&headers)?;
-    let settings = settings(&read_json(&headers, body).await?)?;
-    let command = Command::Create {
-        sequence: sequence.clone(),
-        settings,
-    };
-    match service.batcher.submit(command, deadline).await?.outcome {
-        Outcome::Created {
-            fresh,
-            sequence: created,
-        } => {
-            let status = if fresh {
-                StatusCode::CREATED
-            } else {
-                StatusCode::OK
-            };
-            Ok((status, Json(describe(sequence, &created))).into_response())
-        }
-        Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
-        Outcome::Granted { .. } | Outcome::Advanced { .. } => Err(mismatched()),
-    }
+    #[serde(default)]
+    consistency: Consistency,
 }
 
 pub(super) async fn show(
     State(api): State<Api>,
     Name(sequence): Name,
-    Options(options): Options<Plain>,
+    Options(options): Options<ShowOptions>,
 ) -> Result<Json<SequenceBody>, ApiError> {
     let deadline = options.timeout.deadline();
-    let service = api.service()?;
-    service.consensus.linearize(deadline).await?;
-    let table = service.consensus.tables().table();
+    let table = api.service()?.read(options.consistency, deadline).await?;
     let found = table.get(&sequence);
     let found = found.ok_or(ApiError::Refused(Refusal::UnknownSequence))?;
-    Ok(Json(describe(sequence, found)))
+    Ok(Json(describe(&sequence, found)))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListOptions {
+    #[serde(default)]
+    prefix: NameOrNothing,
+    #[serde(default)]
+    after: NameOrNothing,
+    #[serde(default)]
+    limit: Limit,
+    #[serde(default)]
+    timeout: Timeout,
+    #[serde(default)]
+    consistency: Consistency,
+}
+
+/// What names begin with, or come after: no name has to be this one, but each could be.
+#[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+struct NameOrNothing(Option<SequenceName>);
+
+impl TryFrom<String> for NameOrNothing {
+    type Error = crate::NameError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let name = (!text.is_empty()).then(|| text.try_into());
+        name.transpose().map(Self)
+    }
+}
+
+/// How many sequences a page may have.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Limit(usize);
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+impl TryFrom<String> for Limit {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let limit = text.parse().ok().filter(|_| digits);
+        limit
+            .filter(|limit| (1..=PAGE_MAX).contains(limit))
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not 1 to {PAGE_MAX}"))
+    }
+}
+
+pub(super) async fn list(
+    State(api): State<Api>,
+    Options(options): Options<ListOptions>,
+) -> Result<Json<SequencesBody>, ApiError> {
+    let deadline = options.timeout.deadline();
+    let table = api.service()?.read(options.consistency, deadline).await?;
+    let (NameOrNothing(prefix), NameOrNothing(after)) = (options.prefix, options.after);
+    let mut rest = table.page(prefix.as_ref(), after.as_ref()).peekable();
+    let Limit(limit) = options.limit;
+    let page = rest.by_ref().take(limit);
+    let sequences: Vec<SequenceBody> = page.map(|(name, found)| describe(name, found)).collect();
+    let last = sequences.last().map(|last| last.sequence.clone());
+    let next = last.filter(|_| rest.peek().is_some());
+    Ok(Json(SequencesBody { sequences, next }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangeOptions {
+    #[serde(default)]
+    timeout: Timeout,
+    #[serde(default)]
+    dry_run: DryRun,
+}
+
+impl WriteOptions for ChangeOptions {
+    fn timeout(&self) -> Timeout {
+        self.timeout
+    }
+}
+
+/// Whether a change is only tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+enum DryRun {
+    #[default]
+    No,
+    Yes,
+}
+
+impl TryFrom<String> for DryRun {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match &*text {
+            "true" => Ok(Self::Yes),
+            "false" => Ok(Self::No),
+            _ => Err(format!("{text:?} is not true or false")),
+        }
+    }
+}
+
+impl<B> Write<ChangeOptions, B> {
+    /// What the table answers to the command, or would. It is the same function either way.
+    async fn outcome(&self, command: Command) -> Result<Outcome, ApiError> {
+        let outcome = match self.options.dry_run {
+            DryRun::No => {
+                let committed = self.service.batcher.submit(command, self.deadline);
+                committed.await?.outcome
+            }
+            DryRun::Yes => {
+                let read = self.service.read(Consistency::Linearizable, self.deadline);
+                read.await?.dry_run(&command)
+            }
+        };
+        match outcome {
+            Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
+            done => Ok(done),
+        }
+    }
+
+    fn answer(&self, status: StatusCode, body: impl Serialize) -> Response {
+        match self.options.dry_run {
+            DryRun::No => (status, Json(body)).into_response(),
+            DryRun::Yes => {
+                let mut response = Json(body).into_response();
+                let said = HeaderValue::from_static("true");
+                response.headers_mut().insert(DRY_RUN_HEADER, said);
+                response
+            }
+        }
+    }
+}
+
+pub(super) async fn create(
+    Name(sequence): Name,
+    write: Write<ChangeOptions, Object<CreateBody>>,
+) -> Result<Response, ApiError> {
+    let command = Command::Create {
+        sequence: sequence.clone(),
+        settings: settings(&write.body.0)?,
+    };
+    let Outcome::Created {
+        fresh,
+        sequence: created,
+    } = write.outcome(command).await?
+    else {
+        return Err(mismatched());
+    };
+    let status = if fresh {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok(write.answer(status, describe(&sequence, &created)))
+}
+
+pub(super) async fn alter(
+    Name(sequence): Name,
+    write: Write<ChangeOptions, Object<AlterBody>>,
+) -> Result<Response, ApiError> {
+    let command = Command::Alter {
+        sequence: sequence.clone(),
+        changes: changes(&write.body.0)?,
+    };
+    match write.outcome(command).await? {
+        Outcome::Altered { sequence: altered } => {
+            Ok(write.answer(StatusCode::OK, describe(&sequence, &altered)))
+        }
+        _ => Err(mismatched()),
+    }
+}
+
+pub(super) async fn retire(
+    Name(sequence): Name,
+    write: Write<ChangeOptions, NoBody>,
+) -> Result<Response, ApiError> {
+    let command = Command::Retire {
+        sequence: sequence.clone(),
+    };
+    match write.outcome(command).await? {
+        Outcome::Retired { sequence: retired } => {
+            Ok(write.answer(StatusCode::OK, describe(&sequence, &retired)))
+        }
+        _ => Err(mismatched()),
+    }
 }
 
 /// The body of an advance, which has no default.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
-struct Advance(Option<AdvanceBody>);
+pub(super) struct Advance(Option<Object<AdvanceBody>>);
 
 pub(super) async fn advance(
-    State(api): State<Api>,
     Name(sequence): Name,
-    Options(options): Options<Plain>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<AdvancedBody>, ApiError> {
-    let deadline = options.timeout.deadline();
-    let service = api.service()?;
-    refuse_request_key(&headers)?;
-    let Advance(body) = read_json(&headers, body).await?;
-    let body = body.ok_or_else(|| ApiError::InvalidBody {
+    write: Write<ChangeOptions, Advance>,
+) -> Result<Response, ApiError> {
+    let Advance(body) = &write.body;
+    let Object(body) = body.as_ref().ok_or_else(|| ApiError::InvalidBody {
         reason: "missing field `to`".to_owned(),
     })?;
-    let to = bounded(body.to, "to", "0 to 2^64 - 1")?;
     let command = Command::Advance {
         sequence: sequence.clone(),
-        to,
+        to: bounded(body.to, "to", ANY_VALUE)?,
     };
-    match service.batcher.submit(command, deadline).await?.outcome {
-        Outcome::Advanced {
-            previous,
-            high,
-            id_form,
-        } => {
-            let number = |value: u64| Number::new(value, id_form);
-            Ok(Json(AdvancedBody {
-                sequence,
-                previous: previous.map(number),
-                high: high.map(number),
-                changed: previous != high,
-            }))
-        }
-        Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
-        Outcome::Granted { .. } | Outcome::Created { .. } => Err(mismatched()),
-    }
+    let Outcome::Advanced {
+        previous,
+        high,
+        id_form,
+    } = write.outcome(command).await?
+    else {
+        return Err(mismatched());
+    };
+    let number = |value: u64| Number::new(value, id_form);
+    let advanced = AdvancedBody {
+        sequence,
+        previous: previous.map(number),
+        high: high.map(number),
+        changed: previous != high,
+    };
+    Ok(write.answer(StatusCode::OK, advanced))
 }
 
 fn settings(body: &CreateBody) -> Result<Settings, ApiError> {
     let default = Settings::default();
+    cache(body.cache)?;
+    let max_lease = max_lease(body.max_lease)?.unwrap_or(default.max_lease());
     let value = |number: Option<Number>, field, otherwise| match number {
-        Some(number) => bounded(number, field, "0 to 2^64 - 1"),
+        Some(number) => bounded(number, field, ANY_VALUE),
         None => Ok(otherwise),
     };
-    if value(body.cache, "cache", 0)? != 0 {
-        return Err(ApiError::UnsupportedSetting {
-            setting: "a cache other than 0",
-        });
-    }
-    let max_lease = value(
-        body.max_lease,
-        "max_lease",
-        default.max_lease().get().into(),
-    )?;
-    let max_lease =
-        RangeCount::try_from(max_lease).map_err(|_out_of_bounds| ApiError::OutOfBounds {
-            field: "max_lease",
-            limit: "1 to 2^32 - 1",
-        })?;
     let start = value(body.start, "start", default.start())?;
     let increment = value(body.increment, "increment", default.increment().get())?;
     let max_value = value(body.max_value, "max_value", default.max_value())?;
     Settings::new(start, increment, max_value, max_lease).map_err(ApiError::InvalidSettings)
 }
 
+fn changes(body: &AlterBody) -> Result<Changes, ApiError> {
+    if *body == AlterBody::default() {
+        return Err(ApiError::NothingToAlter);
+    }
+    let value = |number: Option<Number>, field| {
+        let value = number.map(|number| bounded(number, field, ANY_VALUE));
+        value.transpose()
+    };
+    Ok(Changes {
+        start: value(body.start, "start")?,
+        increment: value(body.increment, "increment")?,
+        max_value: value(body.max_value, "max_value")?,
+        cache: cache(body.cache)?,
+        max_lease: max_lease(body.max_lease)?,
+    })
+}
+
+const ANY_VALUE: &str = "0 to 2^64 - 1";
+
+fn cache(number: Option<Number>) -> Result<Option<u64>, ApiError> {
+    let cache = number.map(|number| bounded(number, "cache", ANY_VALUE));
+    match cache.transpose()? {
+        None | Some(0) => Ok(number.map(|_| 0)),
+        Some(_) => Err(ApiError::UnsupportedSetting {
+            setting: "a cache other than 0",
+        }),
+    }
+}
+
+fn max_lease(number: Option<Number>) -> Result<Option<RangeCount>, ApiError> {
+    let parsed = number.map(|number| {
+        let count = number
+            .get()
+            .and_then(|count| RangeCount::try_from(count).ok());
+        count.ok_or(ApiError::OutOfBounds {
+            field: "max_lease",
+            limit: "1 to 2^32 - 1",
+        })
+    });
+    parsed.transpose()
+}
+
 fn bounded(number: Number, field: &'static str, limit: &'static str) -> Result<u64, ApiError> {
     number.get().ok_or(ApiError::OutOfBounds { field, limit })
 }
 
-fn describe(name: SequenceName, sequence: &Sequence) -> SequenceBody {
+fn describe(name: &SequenceName, sequence: &Sequence) -> SequenceBody {
     let settings = &sequence.settings;
     let form = settings.id_form();
     let number = |value: u64| Number::new(value, form);
     let remaining = settings.remaining_above(sequence.high);
     SequenceBody {
-        sequence: name,
+        sequence: name.clone(),
         start: number(settings.start()),
         increment: number(settings.increment().get()),
         max_value: number(settings.max_value()),
@@ -171,5 +359,67 @@ fn used_ratio(remaining: u128, all: u128) -> f64 {
         1.0
     } else {
         (all - remaining) as f64 / all as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_one_to_a_thousand_sequences() {
+        for (text, limit) in [("1", 1), ("0100", 100), ("1000", 1_000)] {
+            assert_eq!(Limit::try_from(text.to_owned()).unwrap().0, limit);
+        }
+        for text in ["", "0", "1001", "-1", "+1", "1.5", "18446744073709551617"] {
+            assert_eq!(
+                Limit::try_from(text.to_owned()).unwrap_err(),
+                format!("{text:?} is not 1 to 1000")
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_that_names_nothing_is_refused() {
+        let error = changes(&AlterBody::default()).unwrap_err();
+
+        assert_eq!(error, ApiError::NothingToAlter);
+        assert_eq!(
+            error.to_string(),
+            "no setting is named: name max_value or max_lease"
+        );
+    }
+
+    #[test]
+    fn every_setting_is_bounded() {
+        let too_large = Some(Number::new(1_u128 << 64, crate::IdForm::Text));
+        let one = Some(Number::from(1));
+        let bodies = [
+            (
+                AlterBody {
+                    max_value: too_large,
+                    ..AlterBody::default()
+                },
+                "max_value is out of bounds: 0 to 2^64 - 1",
+            ),
+            (
+                AlterBody {
+                    max_lease: Some(Number::from(1 << 32)),
+                    ..AlterBody::default()
+                },
+                "max_lease is out of bounds: 1 to 2^32 - 1",
+            ),
+            (
+                AlterBody {
+                    cache: one,
+                    ..AlterBody::default()
+                },
+                "a cache other than 0 is not supported by this version",
+            ),
+        ];
+
+        for (body, text) in bodies {
+            assert_eq!(changes(&body).unwrap_err().to_string(), text);
+        }
     }
 }

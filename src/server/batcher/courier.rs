@@ -7,8 +7,8 @@ use futures::future::{Either, select};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::Committed;
 use super::request::Pending;
+use super::{Committed, SubmitError};
 use crate::sequence::{Batch, BatchHash, Command, Outcome, SessionId};
 use crate::server::codec;
 use crate::server::config::Timing;
@@ -54,6 +54,10 @@ impl Courier {
             match self.send(leader, batch, deadlines).await {
                 Sent::Applied { log_id, outcomes } => return settle(waiting, log_id, outcomes),
                 Sent::Unknown => return waiting.into_iter().for_each(Pending::lose),
+                Sent::DiskFull => {
+                    let told = |pending: Pending| pending.answer(Err(SubmitError::DiskFull));
+                    return waiting.into_iter().for_each(told);
+                }
                 Sent::Refused => {
                     waiting.retain(|pending| pending.ticket.release());
                     self.consensus.settle(&mut changes).await;
@@ -84,6 +88,7 @@ impl Courier {
                 Sent::Refused
             }
             ForwardReply::Unknown => Sent::Unknown,
+            ForwardReply::DiskFull => Sent::DiskFull,
         }
     }
 
@@ -128,7 +133,7 @@ impl Courier {
 
 /// The batch's bytes, which no node on the way writes anew. One that was refused may be frozen again without those who
 /// have given up: under its number nothing was appended.
-fn freeze(waiting: &[Pending], Place { number, ack }: Place) -> Bytes {
+pub(super) fn freeze(waiting: &[Pending], Place { number, ack }: Place) -> Bytes {
     let commands: Vec<Command> = waiting
         .iter()
         .map(|pending| pending.command.clone())
@@ -172,6 +177,8 @@ enum Sent {
     },
     /// Certainly not appended.
     Refused,
+    /// Certainly not appended, and not soon.
+    DiskFull,
     Unknown,
 }
 

@@ -6,6 +6,7 @@
 //! answered nobody knows (I5).
 
 mod courier;
+mod queue;
 mod request;
 
 use std::collections::BTreeSet;
@@ -17,9 +18,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use self::courier::{Courier, Place};
+use self::queue::{Queue, size};
 use self::request::{Pending, Ticket};
 use super::consensus::{Consensus, Forwarded};
-use super::types::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, LogId};
+use super::types::LogId;
 use crate::sequence::{Command, Outcome};
 
 /// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work. Below the
@@ -30,11 +32,6 @@ const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Batches in flight at once. With only one, the first request after an answer would travel alone and all others wait
 /// for its return; the leader merges what arrives meanwhile into one entry anyway.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
-/// What a batch costs besides its commands: session, number, ack, hash and length.
-const ENVELOPE_BYTES: usize = 8 + 8 + 8 + 16 + 8;
-/// What a command costs at most besides its sequence's name.
-const COMMAND_BYTES: usize = 64;
-
 /// An outcome with the entry that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Committed {
@@ -56,6 +53,9 @@ pub(crate) enum SubmitError {
     /// Not applied: it waited behind others until its deadline.
     #[error("the request waited behind others until its deadline")]
     Crowded,
+    /// Not applied: the leader's disk is full.
+    #[error("the leader's disk is full, and no node with room can lead")]
+    DiskFull,
     /// Not applied: the node is going down.
     #[error("this node is going down")]
     Stopping,
@@ -116,7 +116,7 @@ impl Handle {
 /// The task that forms batches and has them delivered.
 #[derive(Debug)]
 pub(crate) struct Batcher {
-    queue: mpsc::Receiver<Pending>,
+    queue: Queue,
     courier: Courier,
     /// The number of the last batch formed.
     number: u64,
@@ -134,7 +134,7 @@ impl Batcher {
             room: Arc::new(Semaphore::new(QUEUE_BYTES_MAX)),
         };
         let batcher = Self {
-            queue,
+            queue: Queue::new(queue),
             courier: Courier {
                 consensus,
                 proposals,
@@ -153,9 +153,9 @@ impl Batcher {
                 Some(settled) = in_flight.next() => {
                     self.unsettled.remove(&settled);
                 }
-                first = self.queue.recv(), if in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
+                first = self.queue.next(), if in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
                     let Some(first) = first else { return };
-                    let (waiting, place) = (self.fill(first), self.place());
+                    let (waiting, place) = (self.queue.fill(first), self.place());
                     let courier = self.courier.clone();
                     in_flight.push(async move {
                         courier.deliver(waiting, place).await;
@@ -164,21 +164,6 @@ impl Batcher {
                 }
             }
         }
-    }
-
-    /// What has arrived by now, up to a batch.
-    fn fill(&mut self, first: Pending) -> Vec<Pending> {
-        let mut room = BATCH_BYTES_MAX - ENVELOPE_BYTES - size(&first.command);
-        let mut waiting = vec![first];
-        // A command's size is bounded by its name's, so asking for the largest possible leaves none held back.
-        while size_max() <= room && waiting.len() < BATCH_COMMANDS_MAX {
-            let Ok(pending) = self.queue.try_recv() else {
-                break;
-            };
-            room -= size(&pending.command);
-            waiting.push(pending);
-        }
-        waiting
     }
 
     /// The next batch's place in this node's counting.
@@ -193,18 +178,6 @@ impl Batcher {
     }
 }
 
-/// An upper bound of a command's encoded size.
-fn size(command: &Command) -> usize {
-    let (Command::Grant { sequence, .. }
-    | Command::Create { sequence, .. }
-    | Command::Advance { sequence, .. }) = command;
-    COMMAND_BYTES + sequence.as_str().len()
-}
-
-const fn size_max() -> usize {
-    COMMAND_BYTES + crate::sequence::NAME_LENGTH_MAX
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -213,11 +186,10 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::sequence::{Batch, BatchHash, RangeCount, SequenceName, SessionId, Settings};
-    use crate::server::codec;
+    use crate::sequence::RangeCount;
     use crate::server::config::Timing;
     use crate::server::consensus::{LocalNode, Peers, Proposer, Retention};
-    use crate::server::store::{DataDir, FormationRecord, Store};
+    use crate::server::store::{DataDir, Disk, FormationRecord, Store};
     use crate::server::tasks::Tasks;
     use crate::server::types::{ClusterId, Member, NodeId};
 
@@ -244,7 +216,9 @@ mod tests {
         let store = Store::open(&dir).unwrap();
         let parts = (store.log, store.machine, store.tables, store.log_size);
         let peers = Peers::new(local, Timing::default(), Tasks::default());
-        let built = Consensus::build(parts, node, peers, Timing::default(), Retention::default());
+        let disk = Disk::default();
+        let timing = Timing::default();
+        let built = Consensus::build(parts, node, peers, timing, Retention::default(), disk);
         let (proposals, _) = Proposer::queue();
         let (batcher, handle) = Batcher::new(built.await.unwrap(), proposals);
         (batcher, handle, directory)
@@ -303,47 +277,5 @@ mod tests {
         assert_eq!(first.await, Err(SubmitError::Stopping));
         assert_eq!(second.await, Err(SubmitError::Stopping));
         assert_eq!(handle.room.available_permits(), QUEUE_BYTES_MAX);
-    }
-
-    #[test]
-    fn no_command_is_larger_than_its_bound() {
-        let sequence: SequenceName = "x"
-            .repeat(crate::sequence::NAME_LENGTH_MAX)
-            .parse()
-            .unwrap();
-        let commands = [
-            Command::Grant {
-                sequence: sequence.clone(),
-                count: RangeCount::ONE,
-            },
-            Command::Create {
-                sequence: sequence.clone(),
-                settings: Settings::default(),
-            },
-            Command::Advance {
-                sequence,
-                to: u64::MAX,
-            },
-        ];
-        for command in commands {
-            assert!(
-                codec::encode(&command).len() <= size(&command),
-                "{command:?}"
-            );
-            assert!(size(&command) <= size_max());
-        }
-    }
-
-    #[test]
-    fn the_envelope_is_as_large_as_it_is_counted() {
-        let batch = Batch {
-            session: SessionId::NONE,
-            number: u64::MAX,
-            ack: u64::MAX,
-            hash: BatchHash([0; 16]),
-            commands: Vec::new(),
-        };
-
-        assert_eq!(codec::encode(&batch).len(), ENVELOPE_BYTES);
     }
 }

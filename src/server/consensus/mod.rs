@@ -8,8 +8,10 @@ mod formation;
 mod inbound;
 mod proposer;
 mod reads;
+mod relief;
 mod retention;
 mod status;
+mod transfer;
 
 mod protocol;
 
@@ -57,9 +59,11 @@ pub(crate) use status::{ClusterView, MemberView};
 
 use self::inbound::LastAppend;
 use self::reads::Reads;
+use self::relief::Relief;
 use self::retention::LagLimit;
+use self::transfer::Turn;
 use super::config::Timing;
-use super::store::{LogSize, LogStore, StateMachine, TableReader};
+use super::store::{Disk, LogSize, LogStore, StateMachine, TableReader};
 use super::types::{Leadership, LogId, Member, NodeId, TypeConfig};
 
 /// The most entries of one append.
@@ -102,6 +106,9 @@ pub(crate) struct Consensus {
     retention: Retention,
     timing: Timing,
     last_append: LastAppend,
+    disk: Disk,
+    turn: Arc<Turn>,
+    relief: Relief,
     reads: Reads,
 }
 
@@ -124,6 +131,7 @@ impl Consensus {
         peers: Peers,
         timing: Timing,
         retention: Retention,
+        disk: Disk,
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(raft_config(timing, retention)?);
         let network = peers.network(Some(LagLimit::new(log_size.clone(), retention)));
@@ -136,6 +144,9 @@ impl Consensus {
             retention,
             timing,
             last_append: LastAppend::default(),
+            disk,
+            turn: Arc::default(),
+            relief: Relief::default(),
             reads: Reads::default(),
         })
     }
@@ -158,6 +169,11 @@ impl Consensus {
     /// Raft's time limits.
     pub(crate) fn timing(&self) -> Timing {
         self.timing
+    }
+
+    /// The disk that this node's part of all promises is on.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// The table as far as this node has applied it.

@@ -58,8 +58,14 @@ impl Proposer {
     pub(crate) async fn run(mut self) {
         while let Some(first) = self.next().await {
             let group = self.collect(first);
+            // While leadership is being handed over nothing new is proposed: whoever asks waits for the next leader.
+            let consensus = self.consensus.clone();
+            let Some(_turn) = consensus.turn.try_take() else {
+                answer_all(group, &ForwardReply::NotLeader { leader: None });
+                continue;
+            };
             if let Some(staged) = self.stage(group) {
-                staged.serve(&self.consensus).await;
+                staged.serve(&consensus).await;
             }
         }
     }
@@ -91,13 +97,18 @@ impl Proposer {
         group
     }
 
-    /// The group as a proposal under the present leadership. Where this node does not lead, it is told so.
+    /// The group as a proposal under the present leadership. Where this node does not lead, or its disk is full, it is
+    /// told so.
     fn stage(&mut self, group: Vec<Forwarded>) -> Option<Staged> {
         let deadline = group.iter().map(|forwarded| forwarded.deadline).max()?;
         let Leader::Here(leadership) = self.consensus.leader() else {
             answer_all(group, &not_leader(&self.consensus));
             return None;
         };
+        if let Some(refusal) = self.consensus.full_disk_refusal() {
+            answer_all(group, &refusal);
+            return None;
+        }
         Some(Staged {
             elapsed_ms: self.elapsed_ms(leadership),
             leadership,

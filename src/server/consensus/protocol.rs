@@ -10,8 +10,9 @@ use openraft::raft::{
 use serde::{Deserialize, Serialize};
 
 use super::status::ClusterView;
-use crate::sequence::Outcome;
+use crate::sequence::{Outcome, StateHash};
 use crate::server::formats::{LogIdFormat, VoteFormat};
+use crate::server::store::DiskState;
 use crate::server::types::{NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
@@ -92,6 +93,8 @@ pub(crate) enum ForwardReply {
     Expired,
     /// Proposed, and not known whether it will be applied.
     Unknown,
+    /// Not proposed: the leader's disk is full, and no other node with room can lead.
+    DiskFull,
 }
 
 /// What a proof of leadership came to.
@@ -120,6 +123,10 @@ pub(crate) struct NodeStatus {
     pub(crate) applied: Option<LogIdFormat>,
     /// The index of the last entry in its log.
     pub(crate) last_log_index: Option<u64>,
+    /// The hash of its table after the entry `applied`.
+    pub(crate) state_hash: StateHash,
+    /// How its disk is.
+    pub(crate) disk: DiskState,
 }
 
 /// Raft's RequestVote, also as a pre-vote.

@@ -75,10 +75,13 @@ impl Consensus {
     pub(crate) fn status(&self) -> NodeStatus {
         let metrics = self.raft().metrics();
         let last_log_index = metrics.borrow_watched().last_log_index;
+        let (table, applied) = self.tables().table_at();
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            applied: self.tables().applied().map(Into::into),
+            applied: applied.map(Into::into),
             last_log_index,
+            state_hash: table.state_hash(),
+            disk: self.disk().state(),
         }
     }
 

@@ -9,8 +9,6 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -19,7 +17,7 @@ use super::files;
 use super::frame::{self, FrameError};
 use super::probe::{Probe, Step};
 use super::record::{self, Record, RecordError};
-use crate::panic_guard::catch_panics;
+use super::sled_guard::{CHECK_TIME_MAX, OPEN_TIME_MAX, guarded, wait_until_unlocked};
 use crate::server::codec;
 
 /// Fixed for ever at creation; the bounds below follow from it.
@@ -33,17 +31,6 @@ const OPERATION_BYTES: usize = 64;
 const KEY_BYTES: usize = 8;
 /// sled's page cache; its default is a gigabyte.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
-
-/// How long sled may take to open before it counts as hanging.
-const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long the syncs and reads after it may take: a slow disk is no damage.
-const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often sled's lock is looked at again.
-const LOCK_RETRY: Duration = Duration::from_millis(5);
-/// How much longer either may take for each gigabyte.
-const TIME_MAX_PER_GIB: Duration = Duration::from_secs(1);
-/// The thread on which sled opens. Its panics, and those of sled's own threads meanwhile, are errors.
-const OPEN_THREAD: &str = "store-open";
 
 const META_FORMAT: &[u8] = &[1];
 /// The most bytes of one of them.
@@ -129,21 +116,6 @@ impl Changes {
 
 fn cost(value_bytes: usize) -> usize {
     KEY_BYTES + value_bytes + OPERATION_BYTES
-}
-
-/// sled's own threads hold its lock for a moment after the last handle of an earlier store in this process is gone.
-/// Nobody else can hold it, because the directory is locked; so where it is not given back, sled says what is wrong.
-fn wait_until_unlocked(file: &Path) {
-    let Ok(file) = File::open(file) else {
-        return;
-    };
-    let until = Instant::now() + OPEN_TIME_MAX / 2;
-    while let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
-        if until <= Instant::now() {
-            return;
-        }
-        std::thread::sleep(LOCK_RETRY);
-    }
 }
 
 /// From which end records are removed: whichever leaves no hole.
@@ -245,11 +217,18 @@ impl Database {
             cost,
         } = changes;
         debug_assert!(operations <= CHANGES_OPERATIONS_MAX && cost <= CHANGES_BYTES_MAX);
-        self.log.apply_batch(log).map_err(io::Error::other)?;
-        self.meta.apply_batch(meta).map_err(io::Error::other)?;
-        self.db.flush().map_err(io::Error::other)?;
+        let _asked = self.probe.ask();
+        self.log.apply_batch(log).map_err(told)?;
+        self.meta.apply_batch(meta).map_err(told)?;
+        self.db.flush().map_err(told)?;
         self.probe.before(Step::Database { operations, cost })?;
         self.file.sync_data()
+    }
+
+    /// Wakes a `commit` that sleeps although sled has an error for it. Writes nothing that it would not write.
+    pub(super) fn wake(&self) {
+        // The one who sleeps gets the error as well.
+        drop(self.db.flush());
     }
 
     /// The value beside the log, or `None` where it was never written.
@@ -301,7 +280,7 @@ impl Database {
             End::Front => scan.next(),
             End::Back => scan.next_back(),
         } {
-            let (key, value) = found.map_err(io::Error::other)?;
+            let (key, value) = found.map_err(told)?;
             if !changes.has_room(value.len()) {
                 break;
             }
@@ -318,9 +297,23 @@ impl Database {
 }
 
 fn damaged(path: &Path, error: &sled::Error) -> StoreError {
+    if let sled::Error::Io(error) = error
+        && let Some(code) = error.raw_os_error()
+    {
+        // The system's refusal, a full disk for example, is no damage.
+        return StoreError::io("open", path)(io::Error::from_raw_os_error(code));
+    }
     StoreError::DatabaseDamaged {
         path: path.to_path_buf(),
         reason: error.to_string(),
+    }
+}
+
+/// The system's error, where that is what sled tells.
+fn told(error: sled::Error) -> io::Error {
+    match error {
+        sled::Error::Io(error) => error,
+        other => io::Error::other(other),
     }
 }
 
@@ -354,40 +347,4 @@ fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
         })
         .and_then(|()| files::sync_directory(path))
         .map_err(StoreError::io("clean", path))
-}
-
-/// Runs what may panic or hang on damaged files on a thread of its own. One that hangs is left behind: the
-/// process is about to end.
-fn guarded<T: Send + 'static>(
-    path: &Path,
-    time_max: Duration,
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
-    let bytes = fs::metadata(path.join("db")).map_or(0, |db| db.len());
-    let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
-    let limit = time_max + TIME_MAX_PER_GIB.saturating_mul(gib);
-    let (answer, answered) = mpsc::sync_channel(1);
-    let thread = move || {
-        // Nobody listens any more once the limit has passed.
-        answer.send(catch_panics(work)).ok();
-    };
-    std::thread::Builder::new()
-        .name(OPEN_THREAD.to_owned())
-        .spawn(thread)
-        .map_err(StoreError::io("start a thread for", path))?;
-    match answered.recv_timeout(limit) {
-        Ok(Ok(result)) => result,
-        Ok(Err(panicked)) => Err(StoreError::DatabaseDamaged {
-            path: path.to_path_buf(),
-            reason: panicked.to_string(),
-        }),
-        Err(mpsc::RecvTimeoutError::Disconnected) => Err(StoreError::DatabaseDamaged {
-            path: path.to_path_buf(),
-            reason: "it ended without an answer".to_owned(),
-        }),
-        Err(mpsc::RecvTimeoutError::Timeout) => Err(StoreError::DatabaseHangs {
-            path: path.to_path_buf(),
-            limit,
-        }),
-    }
 }

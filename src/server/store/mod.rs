@@ -3,11 +3,13 @@
 //! Read in this order: `identity` (whose directory it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
 //! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshot` with `snapshot_format`
-//! (what replaces a purged log).
-//! `record`, `frame`, `files` and `error` serve them. Nothing here knows the network or HTTP.
+//! (what replaces a purged log). `record`, `frame`, `files` and `error` serve them; `space`, `disk` and `failure` watch
+//! the disk below. Nothing here knows the network or HTTP.
 
 mod database;
+mod disk;
 mod error;
+mod failure;
 mod files;
 mod frame;
 mod identity;
@@ -15,8 +17,10 @@ mod log;
 mod probe;
 mod record;
 mod sizes;
+mod sled_guard;
 mod snapshot;
 mod snapshot_format;
+mod space;
 mod startup;
 mod state_machine;
 mod superblock;
@@ -25,7 +29,9 @@ mod tests;
 mod view;
 mod writer;
 
+pub(crate) use disk::{Disk, DiskState, DiskWatch, Pulse};
 pub(crate) use error::StoreError;
+pub(crate) use failure::StoreFailed;
 pub(crate) use identity::{DataDir, FormationRecord, Identity};
 pub(crate) use log::LogStore;
 #[cfg(test)]
@@ -34,13 +40,14 @@ pub(crate) use sizes::{LogSize, Stretch};
 #[cfg(test)]
 pub(crate) use snapshot::testing;
 pub(crate) use snapshot::{SnapshotFile, SnapshotInbox};
+pub(crate) use space::Space;
 pub(crate) use state_machine::{StateMachine, TableReader};
 
-use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 
+use self::database::Database;
 #[cfg(not(test))]
 use self::probe::Probe;
 use self::state_machine::Snapshots;
@@ -70,23 +77,9 @@ pub(crate) struct Store {
     pub(crate) failed: StoreFailed,
     /// Tells when everything is written and closed.
     pub(crate) closed: StoreClosed,
-}
-
-/// Resolves once the store cannot write any more, after which the process has to end.
-#[derive(Debug)]
-pub(crate) struct StoreFailed {
-    failed: oneshot::Receiver<io::Error>,
-}
-
-impl StoreFailed {
-    /// Waits for the error that ended the writing; for ever where there is none.
-    pub(crate) async fn wait(self) -> io::Error {
-        match self.failed.await {
-            Ok(error) => error,
-            // Closed in good order.
-            Err(_) => std::future::pending().await,
-        }
-    }
+    /// Tells since when the disk has not answered.
+    pulse: Pulse,
+    database: Weak<Database>,
 }
 
 /// Resolves once `log`, `machine`, and all readers and builders made of them are dropped and the files closed.
@@ -116,18 +109,20 @@ impl Store {
     /// The same, with a probe that looks into the syncs.
     pub(crate) fn open_with(dir: &DataDir, probe: Probe) -> Result<Self, StoreError> {
         let (closing, closed) = oneshot::channel();
+        let pulse = probe.pulse().clone();
         let recovered = startup::recover(dir, probe, closing)?;
         let last_log_id = recovered
             .promised
             .last
             .max(recovered.state.meta.last_log_id);
         let shared = recovered.shared;
-        let (failing, failed) = oneshot::channel();
+        let database = Arc::downgrade(&shared.database);
+        let (failing, failed) = failure::channel();
         let writer = Writer::new(
             Arc::clone(&shared),
             recovered.superblock,
             recovered.promised,
-            failing,
+            failing.clone(),
         );
         let queue = writer
             .start()
@@ -136,6 +131,7 @@ impl Store {
             recovered.directory.clone(),
             recovered.snapshot,
             queue.clone(),
+            failing,
         );
         let log_size = LogSize::new(&shared, snapshots.current());
         let machine = StateMachine::new(recovered.state, snapshots);
@@ -146,8 +142,17 @@ impl Store {
             machine,
             snapshots: SnapshotInbox::new(recovered.directory),
             last_log_id,
-            failed: StoreFailed { failed },
+            failed,
             closed: StoreClosed { closed },
+            pulse,
+            database,
         })
+    }
+
+    /// The disk below, with a floor in bytes, and what looks after it.
+    pub(crate) fn disk(&self, space: Space, floor: u64) -> (Disk, DiskWatch) {
+        let disk = Disk::new(space, floor, self.pulse.clone());
+        let watch = DiskWatch::new(disk.clone(), Weak::clone(&self.database));
+        (disk, watch)
     }
 }

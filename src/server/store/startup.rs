@@ -54,6 +54,7 @@ pub(super) fn recover(
     prepare(dir, &paths, owner)?;
 
     let (mut superblock, slot) = Superblock::open(&paths.superblock, owner, probe.clone())?;
+    let slot = probe.heard(slot);
     let (database, view) = Database::open(&paths.database, probe, closed, move |database| {
         check_log(database, slot)
     })?;

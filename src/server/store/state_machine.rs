@@ -14,6 +14,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::or_nothing;
+use super::failure::FailureReport;
 use super::snapshot::{SnapshotDirectory, SnapshotFile};
 use super::snapshot_format::State;
 use super::writer::Command;
@@ -52,9 +53,14 @@ impl TableReader {
         self.read(|published| published.table.clone())
     }
 
-    /// The last entry in it.
+    /// The table and the last entry in it: these two belong together.
+    pub(crate) fn table_at(&self) -> (Table, Option<LogId>) {
+        self.read(|published| (published.table.clone(), published.applied))
+    }
+
+    #[cfg(test)]
     pub(crate) fn applied(&self) -> Option<LogId> {
-        self.read(|published| published.applied)
+        self.table_at().1
     }
 
     /// Does something while nothing can be published.
@@ -251,7 +257,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let directory = self.snapshots.directory.clone();
         let file = tokio::task::spawn_blocking(move || directory.build(&state))
             .await
-            .map_err(io::Error::other)??;
+            .map_err(io::Error::other)?
+            .inspect_err(|error| self.snapshots.failed.send(error))?;
         Ok(described(self.snapshots.name(file).await?))
     }
 }
@@ -264,6 +271,7 @@ pub(super) struct Snapshots {
     current: CurrentSnapshot,
     /// One at a time, so that an older one never replaces a newer.
     naming: Arc<tokio::sync::Mutex<()>>,
+    failed: FailureReport,
 }
 
 impl Snapshots {
@@ -271,12 +279,14 @@ impl Snapshots {
         directory: SnapshotDirectory,
         current: Option<SnapshotFile>,
         queue: mpsc::Sender<Command>,
+        failed: FailureReport,
     ) -> Self {
         Self {
             directory,
             queue,
             current: CurrentSnapshot(Arc::new(Mutex::new(current))),
             naming: Arc::default(),
+            failed,
         }
     }
 

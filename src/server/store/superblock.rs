@@ -121,6 +121,7 @@ impl Superblock {
     /// # Errors
     /// The disk's; after it nothing may be written any more.
     pub(super) fn write(&mut self, promised: &Promised) -> io::Result<()> {
+        let _asked = self.probe.ask();
         self.probe.before(Step::Superblock)?;
         // 2^64 slots outlast the disk.
         self.counter = self.counter.saturating_add(1);

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::database::{Changes, End, META_BYTES_MAX, MetaKey};
+use super::failure::{Failed, FailureReport};
 use super::snapshot::SnapshotName;
 use super::superblock::{Promised, Superblock};
 use super::view::{Shared, next_index};
@@ -92,15 +93,7 @@ pub(super) struct Writer {
     part: Part,
     /// Who waits for a command that is not wholly in the part yet.
     current: Option<Waiting>,
-    /// Told the error that ended the writing.
-    failed: oneshot::Sender<io::Error>,
-}
-
-/// What ended the writing, told to everybody from then on.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("nothing is written any more since the disk failed: {reason}")]
-struct Failed {
-    reason: String,
+    failed: FailureReport,
 }
 
 impl Writer {
@@ -109,7 +102,7 @@ impl Writer {
         shared: Arc<Shared>,
         superblock: Superblock,
         promised: Promised,
-        failed: oneshot::Sender<io::Error>,
+        failed: FailureReport,
     ) -> Self {
         Self {
             shared,
@@ -136,20 +129,22 @@ impl Writer {
         let Err(error) = self.serve(&mut queue) else {
             return;
         };
-        let failed = Failed {
-            reason: error.to_string(),
-        };
+        // First, so that whoever is told ends for the reason that there is.
+        self.failed.send(&error);
+        let failed = Failed::from(&error);
         let fail = || Err(io::Error::other(failed.clone()));
         let waiting = self.part.waiting.drain(..);
         for waiting in waiting.chain(self.current.take()) {
             waiting.tell(fail());
         }
-        // Also where nobody waits for a write, the process has to end. It may be ending already.
-        self.failed.send(error).ok();
         while let Some(command) = queue.blocking_recv() {
             if let Some(waiting) = command.into_waiting() {
                 waiting.tell(fail());
             }
+        }
+        // Closed, sled would write and sync once more. The database stays open until the process is gone.
+        loop {
+            std::thread::park();
         }
     }
 

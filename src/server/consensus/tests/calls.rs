@@ -21,6 +21,8 @@ fn status_reply() -> Reply {
         version: "1.2.3".to_owned(),
         applied: Some(log_id(1, 2, 3).into()),
         last_log_index: None,
+        state_hash: StateHash::default(),
+        disk: DiskState::Fit,
     })
 }
 

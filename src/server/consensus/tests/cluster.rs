@@ -89,6 +89,8 @@ impl PeerService for RaftService {
             version: String::new(),
             applied: None,
             last_log_index: None,
+            state_hash: StateHash::default(),
+            disk: DiskState::Fit,
         }
     }
 

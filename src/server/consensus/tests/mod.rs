@@ -35,9 +35,10 @@ use super::peers::{LocalNode, Peers};
 use super::protocol::{NodeStatus, ReadIndexReply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
+use crate::sequence::StateHash;
 use crate::server::config::Timing;
 use crate::server::formats::LogIdFormat;
-use crate::server::store::{FormationRecord, Identity, SnapshotInbox, testing};
+use crate::server::store::{DiskState, FormationRecord, Identity, SnapshotInbox, testing};
 use crate::server::tasks::Tasks;
 use crate::server::types::{
     Address, ClusterId, Incarnation, Leadership, LogId, Member, NodeId, TypeConfig, Vote,
@@ -381,6 +382,8 @@ impl PeerService for Recorder {
             version: "1.2.3".to_owned(),
             applied: Some(LogIdFormat::from(log_id(1, 2, 3))),
             last_log_index: None,
+            state_hash: StateHash::default(),
+            disk: DiskState::Fit,
         }
     }
 

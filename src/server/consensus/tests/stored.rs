@@ -15,7 +15,7 @@ use crate::sequence::{Command, RangeCount, SequenceName, Settings};
 use crate::server::codec;
 use crate::server::consensus::protocol::ForwardReply;
 use crate::server::consensus::{Consensus, Inbound, Leader, Proposer, Retention};
-use crate::server::store::{DataDir, LogSize, Probe, Store, StoreClosed, Stretch};
+use crate::server::store::{self, DataDir, LogSize, Probe, Store, StoreClosed, Stretch};
 use crate::server::types::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Entry, Payload, Proposal};
 
 /// A disk that can stand still.
@@ -132,7 +132,8 @@ impl Place {
         let peers = Peers::new(local, timing, tasks.clone());
         let log_size = store.log_size.clone();
         let parts = (store.log, store.machine, store.tables, store.log_size);
-        let built = Consensus::build(parts, self.node, peers, timing, retention);
+        let disk = store::Disk::default();
+        let built = Consensus::build(parts, self.node, peers, timing, retention, disk);
         let consensus = built.await.unwrap();
         let (proposals, queue) = Proposer::queue();
         tasks.spawn(Proposer::new(consensus.clone(), queue).run());

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::sequence::{
-    Batch, BatchHash, Command, Outcome, Position, RangeCount, Refusal as TableRefusal, SessionId,
-    Settings, Table,
+    Batch, BatchHash, Changes, Command, GrantPart, Outcome, Position, RangeCount,
+    Refusal as TableRefusal, SessionId, Settings, Table, testing,
 };
 use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
@@ -244,12 +244,14 @@ fn replies_keep_their_bytes() {
         version: "1.2.3".to_owned(),
         applied: Some(read),
         last_log_index: None,
+        state_hash: fixed(12),
+        disk: DiskState::Fit,
     };
     keeps(
         &Reply::Status(status),
         "\
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
-        00000000000000",
+        000000000000000c 0000000000000000 00000000000000 00000000",
     );
     let reason = "no".to_owned();
     keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
@@ -355,6 +357,89 @@ fn outcomes_keep_their_bytes() {
     for (outcome, bytes) in outcomes.into_iter().zip(golden) {
         keeps(&outcome, bytes);
     }
+}
+
+#[test]
+fn outcomes_of_later_commands_keep_their_bytes() {
+    let name = |text: &str| text.parse::<crate::SequenceName>().unwrap();
+    let create = |text, start, max_value| Command::Create {
+        sequence: name(text),
+        settings: Settings::new(start, 1, max_value, RangeCount::constant(50)).unwrap(),
+    };
+    let alter = |text, changes| Command::Alter {
+        sequence: name(text),
+        changes,
+    };
+    let bound = |max_value| Changes {
+        max_value: Some(max_value),
+        ..Changes::default()
+    };
+    let grant_all = |parts: &[(&str, u32)]| {
+        let part = |(text, count): &(&str, u32)| GrantPart {
+            sequence: name(text),
+            count: RangeCount::constant(*count),
+        };
+        let parts: Vec<GrantPart> = parts.iter().map(part).collect();
+        Command::GrantAll {
+            parts: parts.try_into().unwrap(),
+            create: None,
+        }
+    };
+    let smaller = Changes {
+        max_lease: Some(RangeCount::constant(40)),
+        ..bound(80)
+    };
+    let other_start = Changes {
+        start: Some(2),
+        ..Changes::default()
+    };
+    let commands = vec![
+        create("ab", 1, 100),
+        create("cd", 10, 20),
+        alter("ab", smaller),
+        grant_all(&[("ab", 3), ("ab", 2)]),
+        grant_all(&[("ab", 1), ("none", 1)]),
+        alter("ab", other_start),
+        alter("ab", bound(1 << 53)),
+        alter("ab", bound(4)),
+        alter("cd", bound(9)),
+        Command::Retire {
+            sequence: name("ab"),
+        },
+        alter("ab", bound(90)),
+    ];
+    let position = Position {
+        index: 9,
+        elapsed_ms: 0,
+    };
+
+    let applied = Table::default().apply(position, &[testing::batch(commands)]);
+
+    let golden = [
+        "04000000 0100000000000000 0100000000000000 5000000000000000 0000000000000000 28000000 \
+         00 00 00",
+        "06000000 0200000000000000 \
+         0100000000000000 0300000000000000 0100000000000000 00000000 \
+         0400000000000000 0500000000000000 0100000000000000 00000000",
+        "07000000 01000000 00000000",
+        "03000000 06000000 00000000 0100000000000000 0200000000000000",
+        "03000000 07000000 0000000000002000 00000000",
+        "03000000 08000000 0400000000000000 0500000000000000",
+        "03000000 09000000 0900000000000000 0a00000000000000",
+        "05000000 0100000000000000 0100000000000000 5000000000000000 0000000000000000 28000000 \
+         01 0500000000000000 01 0900000000000000 01",
+        "03000000 05000000",
+    ];
+    let outcomes = applied.batches.concat();
+    assert_eq!(outcomes.len(), 2 + golden.len());
+    for (outcome, bytes) in outcomes.into_iter().skip(2).zip(golden) {
+        keeps(&outcome, bytes);
+    }
+    let full = TableRefusal::TooManySequences { limit: 1_000_000 };
+    keeps(
+        &Outcome::Refused(full),
+        "03000000 0a000000 40420f0000000000",
+    );
 }
 
 #[test]

@@ -61,7 +61,11 @@ pub(super) fn new_store_with(probe: Probe) -> (TempDir, Store) {
 }
 
 pub(super) fn open(path: &Path) -> Result<Store, StoreError> {
-    Store::open(&DataDir::open(path)?)
+    open_with(path, Probe::default())
+}
+
+pub(super) fn open_with(path: &Path, probe: Probe) -> Result<Store, StoreError> {
+    Store::open_with(&DataDir::open(path)?, probe)
 }
 
 /// What the disk holds at this moment: what a process that is killed now leaves behind.

@@ -8,6 +8,7 @@ use openraft::entry::RaftEntry;
 use openraft::vote::RaftLeaderId;
 
 use super::fixture::*;
+use crate::sequence::{RangeCount, Sequence, Settings, Table, TableHeader};
 use crate::server::codec;
 use crate::server::store::database::MetaKey;
 use crate::server::store::identity::{self, StoreState};
@@ -202,6 +203,46 @@ async fn a_snapshot_keeps_its_bytes() {
     );
     assert_eq!(digest.checksum, *blake3::hash(&bytes).as_bytes());
     assert_eq!(snapshot_format::read(&bytes[..]).unwrap(), (state, digest));
+}
+
+#[test]
+fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
+    let name: crate::SequenceName = "ab".parse().unwrap();
+    let sequence = Sequence {
+        settings: Settings::new(0, 2, u64::MAX, RangeCount::constant(7)).unwrap(),
+        high: Some(4),
+        last_grant_index: None,
+        retired: true,
+    };
+    let mut table = Table::with_header(TableHeader {
+        epoch: 3,
+        state_time_ms: 9,
+    });
+    table.restore(name, sequence);
+    let state = State {
+        meta: SnapshotMeta::default(),
+        table,
+    };
+
+    let mut bytes = Vec::new();
+    snapshot_format::write(&state, &mut bytes).unwrap();
+
+    same(
+        &bytes,
+        "4857736e61700001
+         2a000000
+         00 00 0000000000000000 0000000000000000
+         0300000000000000 0900000000000000
+         0100000000000000
+         41000000
+         0100000000000000
+         0200000000000000 6162
+         0000000000000000 0200000000000000 ffffffffffffffff 0000000000000000 07000000
+         01 0400000000000000 00 01",
+    );
+    let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
+    assert_eq!(read, state);
+    assert_eq!(read.table.state_hash(), state.table.state_hash());
 }
 
 #[tokio::test]

@@ -6,4 +6,5 @@ mod golden;
 mod restart;
 mod snapshots;
 mod suite;
+mod torn;
 mod writing;

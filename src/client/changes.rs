@@ -1,0 +1,95 @@
+//! Changes of sequences other than leases, for real or to see what they would do.
+
+use reqwest::{Method, StatusCode};
+
+use super::call::{Effect, Request};
+use super::{Client, ClientError, Created};
+use crate::sequence::SequenceName;
+use crate::wire::{AdvanceBody, AdvancedBody, AlterBody, CreateBody, Number, SequenceBody};
+
+/// Whether a change is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run {
+    /// It is.
+    Real,
+    /// It is not: the answer is what it would have been, had it been made at that moment.
+    Dry,
+}
+
+/// Changes of sequences, made for real or not: see [`Client::changes`]. To repeat any of them is safe.
+#[derive(Debug, Clone, Copy)]
+pub struct Changes<'a> {
+    client: &'a Client,
+    run: Run,
+}
+
+impl<'a> Changes<'a> {
+    pub(super) fn new(client: &'a Client, run: Run) -> Self {
+        Self { client, run }
+    }
+
+    /// Makes a sequence, or finds it there with the same settings.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether it may have happened.
+    pub async fn create_sequence(
+        self,
+        sequence: &SequenceName,
+        settings: &CreateBody,
+    ) -> Result<Created, ClientError> {
+        let request = self.request(Method::PUT, format!("/v1/sequences/{sequence}"));
+        let answer = self.client.call(request.with_body(settings)).await?;
+        let fresh = answer.status() == StatusCode::CREATED;
+        answer.understood(|sequence| Some(Created { fresh, sequence }))
+    }
+
+    /// Changes settings; what the body leaves out stays.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether it may have happened.
+    pub async fn alter_sequence(
+        self,
+        sequence: &SequenceName,
+        changes: &AlterBody,
+    ) -> Result<SequenceBody, ClientError> {
+        let request = self.request(Method::PATCH, format!("/v1/sequences/{sequence}"));
+        let answer = self.client.call(request.with_body(changes)).await?;
+        answer.understood(Some)
+    }
+
+    /// Ends a sequence. Its name keeps its mark for ever: created again, it continues above.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether it may have happened.
+    pub async fn retire_sequence(
+        self,
+        sequence: &SequenceName,
+    ) -> Result<SequenceBody, ClientError> {
+        let request = self.request(Method::DELETE, format!("/v1/sequences/{sequence}"));
+        self.client.call(request).await?.understood(Some)
+    }
+
+    /// Raises a sequence's mark to at least `to`; it never falls.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether it may have happened.
+    pub async fn advance(
+        self,
+        sequence: &SequenceName,
+        to: u64,
+    ) -> Result<AdvancedBody, ClientError> {
+        let body = AdvanceBody {
+            to: Number::from(to),
+        };
+        let request = self.request(Method::POST, format!("/v1/sequences/{sequence}/advance"));
+        let answer = self.client.call(request.with_body(&body)).await?;
+        answer.understood(Some)
+    }
+
+    fn request(self, method: Method, path: String) -> Request {
+        match self.run {
+            Run::Real => Request::new(method, path, Effect::Idempotent),
+            Run::Dry => Request::new(method, path, Effect::None).with_option("dry_run", "true"),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What waits at this node, and how much of it one batch takes.
+
+use tokio::sync::mpsc;
+
+use super::request::Pending;
+use crate::sequence::Command;
+use crate::server::types::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX};
+
+/// What a batch costs besides its commands: session, number, ack, hash and length.
+const ENVELOPE_BYTES: usize = 8 + 8 + 8 + 16 + 8;
+/// What a grant costs besides its sequence's name: its kind, the name's length and the count. It is what batches are
+/// full of.
+const GRANT_BYTES: usize = 4 + 8 + 4;
+/// What any other command costs at most besides the names in it.
+const COMMAND_BYTES: usize = 64;
+/// What each lease of several costs besides its sequence's name: the name's length and the count.
+const PART_BYTES: usize = 8 + 4;
+
+/// Requests in the order of their coming.
+#[derive(Debug)]
+pub(super) struct Queue {
+    arriving: mpsc::Receiver<Pending>,
+    /// A request that did not fit into the last batch. It is the first of the next one.
+    held: Option<Pending>,
+}
+
+impl Queue {
+    pub(super) fn new(arriving: mpsc::Receiver<Pending>) -> Self {
+        Self {
+            arriving,
+            held: None,
+        }
+    }
+
+    /// Who has waited longest; `None` where nobody will come any more. Nobody is lost when it is dropped unfinished.
+    pub(super) async fn next(&mut self) -> Option<Pending> {
+        match self.held.take() {
+            Some(held) => Some(held),
+            None => self.arriving.recv().await,
+        }
+    }
+
+    /// A batch that begins with `first`: what has arrived by now and fits.
+    pub(super) fn fill(&mut self, first: Pending) -> Vec<Pending> {
+        let mut room = BATCH_BYTES_MAX - ENVELOPE_BYTES;
+        let mut waiting = Vec::new();
+        let mut next = Some(first);
+        while let Some(pending) = next {
+            let size = size(&pending.command);
+            if room < size {
+                self.held = Some(pending);
+                break;
+            }
+            room -= size;
+            waiting.push(pending);
+            if waiting.len() == BATCH_COMMANDS_MAX {
+                break;
+            }
+            next = self.arriving.try_recv().ok();
+        }
+        waiting
+    }
+}
+
+/// An upper bound of a command's encoded size.
+pub(super) fn size(command: &Command) -> usize {
+    match command {
+        Command::Grant { sequence, .. } => GRANT_BYTES + sequence.as_str().len(),
+        Command::Create { sequence, .. }
+        | Command::Advance { sequence, .. }
+        | Command::Alter { sequence, .. }
+        | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
+        Command::GrantAll { parts, .. } => {
+            let sizes = parts.iter().map(|part| part.sequence.as_str().len());
+            COMMAND_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::{Semaphore, oneshot};
+
+    use super::super::courier::{Place, freeze};
+    use super::*;
+    use crate::sequence::{
+        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, RangeCount,
+        SequenceName, SessionId, Settings,
+    };
+    use crate::server::codec;
+
+    /// As many leases as one command holds, of the longest names.
+    fn largest_lease() -> Command {
+        let part = GrantPart {
+            sequence: "x".repeat(NAME_LENGTH_MAX).parse().unwrap(),
+            count: RangeCount::ONE,
+        };
+        Command::GrantAll {
+            parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
+            create: Some(Settings::default()),
+        }
+    }
+
+    #[test]
+    fn no_command_is_larger_than_its_bound() {
+        let sequence: SequenceName = "x".repeat(NAME_LENGTH_MAX).parse().unwrap();
+        let commands = [
+            Command::Grant {
+                sequence: sequence.clone(),
+                count: RangeCount::ONE,
+            },
+            Command::Create {
+                sequence: sequence.clone(),
+                settings: Settings::default(),
+            },
+            Command::Advance {
+                sequence: sequence.clone(),
+                to: u64::MAX,
+            },
+            Command::Alter {
+                sequence: sequence.clone(),
+                changes: Changes {
+                    start: Some(u64::MAX),
+                    increment: Some(u64::MAX),
+                    max_value: Some(u64::MAX),
+                    cache: Some(u64::MAX),
+                    max_lease: Some(RangeCount::ONE),
+                },
+            },
+            Command::Retire {
+                sequence: sequence.clone(),
+            },
+            largest_lease(),
+        ];
+        for command in commands {
+            assert!(
+                codec::encode(&command).len() <= size(&command),
+                "{command:?}"
+            );
+        }
+        assert!(ENVELOPE_BYTES + size(&largest_lease()) <= BATCH_BYTES_MAX);
+    }
+
+    fn grant() -> Command {
+        Command::Grant {
+            sequence: "p".parse().unwrap(),
+            count: RangeCount::ONE,
+        }
+    }
+
+    fn pending(command: Command) -> Pending {
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        Pending {
+            command,
+            _room: room,
+            deadline: tokio::time::Instant::now(),
+            ticket: Arc::default(),
+            reply: oneshot::channel().0,
+        }
+    }
+
+    /// The batches that these requests become, when all of them are there before the first batch is made.
+    async fn batches(commands: &[Command]) -> Vec<Vec<Pending>> {
+        let (arrive, arriving) = mpsc::channel(commands.len());
+        for command in commands {
+            arrive.try_send(pending(command.clone())).unwrap();
+        }
+        drop(arrive);
+        let mut queue = Queue::new(arriving);
+        let mut batches = Vec::new();
+        while let Some(first) = queue.next().await {
+            batches.push(queue.fill(first));
+        }
+        batches
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_into_a_batch_is_the_first_of_the_next() {
+        let crowd = [grant(), largest_lease(), grant(), largest_lease(), grant()];
+        let commands: Vec<Command> = crowd.iter().cycle().take(500).cloned().collect();
+
+        let batches = batches(&commands).await;
+
+        for batch in &batches {
+            let place = Place { number: 1, ack: 0 };
+            assert!(freeze(batch, place).len() <= BATCH_BYTES_MAX);
+            let large = batch
+                .iter()
+                .filter(|pending| matches!(pending.command, Command::GrantAll { .. }));
+            assert!(large.count() <= 1);
+        }
+        let sent: Vec<Command> = batches
+            .into_iter()
+            .flatten()
+            .map(|pending| pending.command)
+            .collect();
+        assert!(sent == commands, "nobody is lost, and nobody overtakes");
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_so_many_commands_and_no_more() {
+        let batches = batches(&vec![grant(); 2 * BATCH_COMMANDS_MAX + 1]).await;
+
+        let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [BATCH_COMMANDS_MAX, BATCH_COMMANDS_MAX, 1]);
+    }
+
+    #[test]
+    fn the_envelope_is_as_large_as_it_is_counted() {
+        let batch = Batch {
+            session: SessionId::NONE,
+            number: u64::MAX,
+            ack: u64::MAX,
+            hash: BatchHash([0; 16]),
+            commands: Vec::new(),
+        };
+
+        assert_eq!(codec::encode(&batch).len(), ENVELOPE_BYTES);
+    }
+}

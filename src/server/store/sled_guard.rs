@@ -1,0 +1,71 @@
+//! Bounds around the opening of sled, which panics and hangs on some damage.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::error::StoreError;
+use crate::panic_guard::catch_panics;
+
+/// How long sled may take to open before it counts as hanging.
+pub(super) const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long the syncs and reads after it may take: a slow disk is no damage.
+pub(super) const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often sled's lock is looked at again.
+const LOCK_RETRY: Duration = Duration::from_millis(5);
+/// How much longer either may take for each gigabyte.
+const TIME_MAX_PER_GIB: Duration = Duration::from_secs(1);
+/// The thread on which sled opens. Its panics, and those of sled's own threads meanwhile, are errors.
+const OPEN_THREAD: &str = "store-open";
+
+/// Runs what may panic or hang on damaged files on a thread of its own. One that hangs is left behind: the
+/// process is about to end.
+pub(super) fn guarded<T: Send + 'static>(
+    path: &Path,
+    time_max: Duration,
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let bytes = fs::metadata(path.join("db")).map_or(0, |db| db.len());
+    let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
+    let limit = time_max + TIME_MAX_PER_GIB.saturating_mul(gib);
+    let (answer, answered) = mpsc::sync_channel(1);
+    let thread = move || {
+        // Nobody listens any more once the limit has passed.
+        answer.send(catch_panics(work)).ok();
+    };
+    std::thread::Builder::new()
+        .name(OPEN_THREAD.to_owned())
+        .spawn(thread)
+        .map_err(StoreError::io("start a thread for", path))?;
+    match answered.recv_timeout(limit) {
+        Ok(Ok(result)) => result,
+        Ok(Err(panicked)) => Err(StoreError::DatabaseDamaged {
+            path: path.to_path_buf(),
+            reason: panicked.to_string(),
+        }),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(StoreError::DatabaseDamaged {
+            path: path.to_path_buf(),
+            reason: "it ended without an answer".to_owned(),
+        }),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(StoreError::DatabaseHangs {
+            path: path.to_path_buf(),
+            limit,
+        }),
+    }
+}
+
+/// sled's own threads hold its lock for a moment after the last handle of an earlier store in this process is gone.
+/// Nobody else can hold it, because the directory is locked; so where it is not given back, sled says what is wrong.
+pub(super) fn wait_until_unlocked(file: &Path) {
+    let Ok(file) = File::open(file) else {
+        return;
+    };
+    let until = Instant::now() + OPEN_TIME_MAX / 2;
+    while let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
+        if until <= Instant::now() {
+            return;
+        }
+        std::thread::sleep(LOCK_RETRY);
+    }
+}

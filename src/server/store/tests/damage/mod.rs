@@ -1,0 +1,94 @@
+//! Damaged and missing files: refused with the right line, or the data is right. Never is acknowledged data
+//! silently gone (I7).
+
+mod bits;
+mod gone;
+mod harm;
+mod mixed;
+mod records;
+mod tally;
+
+use std::path::{Path, PathBuf};
+
+use openraft::storage::{LogState, RaftLogStorage};
+use tempfile::TempDir;
+
+use super::fixture::*;
+use crate::sequence::Table;
+use crate::server::store::{Store, StoreError};
+use crate::server::types::{Entry, Vote};
+
+const WAY_OUT: &str =
+    "put the whole directory back as it last was, or empty it and let the node join as a new one";
+
+/// What was acknowledged.
+#[derive(Debug, Clone, PartialEq)]
+struct Acknowledged {
+    vote: Option<Vote>,
+    state: LogState<crate::server::types::TypeConfig>,
+    entries: Vec<Entry>,
+    table: Table,
+}
+
+impl Acknowledged {
+    async fn read(store: &mut Store) -> Self {
+        Self {
+            vote: stored_vote(store).await,
+            state: store.log.get_log_state().await.unwrap(),
+            entries: entries(store).await,
+            table: store.tables.table(),
+        }
+    }
+}
+
+/// A directory with a vote, a purged and truncated log and a snapshot, as a killed process leaves it.
+async fn template() -> (TempDir, Acknowledged) {
+    let (guard, mut store) = new_store();
+    for term in 1..=20 {
+        store.log.save_vote(&vote(term)).await.unwrap();
+        append_grants(&mut store, term, term * 10 - 10..term * 10).await;
+    }
+    store.log.save_vote(&vote(21)).await.unwrap();
+    let all = entries(&mut store).await;
+    apply(&mut store, all.into_iter().take(100)).await;
+    build(&mut store).await;
+    store.log.purge(log_id(7, 69)).await.unwrap();
+    store
+        .log
+        .truncate_after(Some(log_id(19, 189)))
+        .await
+        .unwrap();
+    append_grants(&mut store, 21, 190..196).await;
+    settle(&mut store).await;
+    let acknowledged = Acknowledged::read(&mut store).await;
+    (copy_of(guard.path()), acknowledged)
+}
+
+/// What became of a damaged directory.
+#[derive(Debug)]
+enum Fate {
+    Refused(StoreError),
+    Right,
+}
+
+/// What became of a damaged copy. Whatever opens has to be right.
+async fn fate_of(
+    opened: Result<Store, StoreError>,
+    acknowledged: &Acknowledged,
+    damage: &str,
+) -> Fate {
+    let mut store = match opened {
+        Ok(store) => store,
+        Err(error) => return Fate::Refused(error),
+    };
+    let found = Acknowledged::read(&mut store).await;
+    assert_eq!(found.vote, acknowledged.vote, "{damage}");
+    assert_eq!(found.state, acknowledged.state, "{damage}");
+    assert!(found == *acknowledged, "{damage}: data is not what it was");
+    close(store).await;
+    Fate::Right
+}
+
+fn snapshot_of(path: &Path) -> PathBuf {
+    snapshot_paths(path).into_iter().next().unwrap()
+}

@@ -1,0 +1,413 @@
+//! Disks that fail or hang: one failure ends the node and acknowledges nothing, a hung one costs nothing but its copy.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use highwater::RangeCount;
+use highwater::chaos::{ClusterSize, LocalCluster};
+use highwater::wire::ProblemOutcome;
+use tokio::time::timeout;
+
+use crate::load::Load;
+use crate::preload::{Action, Fault, Faults};
+use crate::world::{
+    self, Ended, PATIENCE, POLL_INTERVAL, send, three_nodes_of, wait_until_it_says,
+    wait_until_led_by_another, wait_until_one_ends,
+};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// The calls by which a group gets to the disk, in their order.
+const STEPS: [(&str, &str); 5] = [
+    ("pwrite", "/sled/db"),
+    ("sync_file_range", "/sled/db"),
+    ("fdatasync", "/sled/db"),
+    ("pwrite", "/superblock"),
+    ("fdatasync", "/superblock"),
+];
+
+fn fail<'a>(call: &'a str, path: &'a str, nth: u32) -> Fault<'a> {
+    let action = Action::Fail(EIO);
+    Fault {
+        call,
+        path,
+        nth,
+        action,
+    }
+}
+
+/// A cluster of one whose disk can fail.
+async fn lone(faults: &Faults, directory: &std::path::Path) -> LocalCluster {
+    let mut cluster =
+        LocalCluster::create(directory, ClusterSize::One, faults.program(&[])).unwrap();
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    cluster
+}
+
+/// Grants, one after another, until one fails: the last value, and how that one ended.
+async fn lease_until_one_fails(
+    client: &highwater::client::Client,
+    sequence: &highwater::SequenceName,
+) -> (u64, highwater::client::ClientError) {
+    let mut last = 0;
+    loop {
+        match client.lease(sequence, RangeCount::ONE).await {
+            Ok(grant) => {
+                assert!(last < grant.first(), "I1, I2");
+                last = grant.last();
+            }
+            Err(error) => return (last, error),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_library_stands_between_a_node_and_every_write_and_sync() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let (tracing, calls) = faults.tracing();
+    let program = faults.program(&tracing.each_ref().map(String::as_str));
+    let mut cluster = LocalCluster::create(directory.path(), ClusterSize::One, program).unwrap();
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    let sequence = world::sequence(&cluster, "p").await;
+    world::client(&cluster)
+        .lease(&sequence, RangeCount::ONE)
+        .await
+        .unwrap();
+    drop(cluster);
+
+    let node = directory.path().join("node-1");
+    let calls = fs::read_to_string(calls).unwrap();
+    let calls: BTreeSet<&str> = calls.lines().collect();
+    let made = [
+        ("write", "/identity.new"),
+        ("fsync", "/identity.new"),
+        ("fsync", ""),
+        ("write", "/superblock.new"),
+        ("fsync", "/sled/conf"),
+    ];
+    for (call, path) in STEPS.into_iter().chain(made) {
+        let line = format!("{call} {}{path}", node.display());
+        assert!(calls.contains(line.as_str()), "{line}: {calls:#?}");
+    }
+}
+
+// redis/redis#8111, wiredtiger/wiredtiger#4095: after a failed sync a later one that succeeds means nothing.
+#[tokio::test]
+async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anything() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = lone(&faults, directory.path()).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+    let data_dir = cluster.data_dir(1).unwrap().display().to_string();
+
+    for nth in [1, 4] {
+        for (call, path) in STEPS {
+            faults.plant(fail(call, path, nth));
+            let (last, error) = lease_until_one_fails(&client, &sequence).await;
+
+            assert_eq!(
+                error.outcome(),
+                ProblemOutcome::Unknown,
+                "{call} {path}: {error}"
+            );
+            faults.wait_until_hit().await;
+            let Ended {
+                code,
+                last_line: line,
+                ..
+            } = wait_until_one_ends(&mut cluster).await;
+            assert_eq!(code, Some(1), "{call} {path}: {line}");
+            let said = format!(
+                "highwater: the disk of {data_dir} failed: look at it, then start the node again: "
+            );
+            assert!(line.starts_with(&said), "{call} {path}: {line}");
+            assert!(line.contains("Input/output error"), "{line}");
+
+            faults.lift();
+            cluster.start_all().unwrap();
+            cluster.all_ready(PATIENCE).await.unwrap();
+            let after = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+            assert!(
+                last < after.first() && after.first() <= last + 2,
+                "{call} {path}: {} after {last}: the one that failed may be a gap",
+                after.first()
+            );
+        }
+    }
+    let log = fs::read_to_string(directory.path().join("node-1.log")).unwrap();
+    let lines = log.lines().filter(|line| line.starts_with("highwater: "));
+    assert_eq!(lines.count(), 2 * STEPS.len(), "one line each time: {log}");
+}
+
+// deventlab/d-engine#404: whichever node's disk it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_failed_write_or_sync_of_three_nodes_ends_that_node_and_the_others_grant() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let load = Load::start(&cluster, &sequence, 4, directory.path());
+
+    for (number, (call, path)) in STEPS.into_iter().enumerate() {
+        load.wait_until_granted(50).await;
+        let leader = cluster.leader(PATIENCE).await.unwrap();
+        // The leader and a follower in turn.
+        let node = if number % 2 == 0 {
+            leader
+        } else {
+            leader % 3 + 1
+        };
+        let path = format!("/node-{node}{path}");
+        faults.plant(Fault {
+            action: Action::Fail(if number == 4 { ENOSPC } else { EIO }),
+            ..fail(call, &path, 2)
+        });
+
+        let Ended {
+            node: ended,
+            code,
+            last_line: line,
+        } = wait_until_one_ends(&mut cluster).await;
+        assert_eq!((ended, code), (node, Some(1)), "{call} {path}: {line}");
+        let why = if number == 4 { "is full" } else { "failed" };
+        assert!(
+            line.starts_with(&format!(
+                "highwater: the disk of {} {why}: ",
+                cluster.data_dir(node).unwrap().display()
+            )),
+            "{call} {path}: {line}"
+        );
+        load.wait_until_granted(50).await;
+        faults.lift();
+        cluster.start_all().unwrap();
+        cluster.all_ready(PATIENCE).await.unwrap();
+    }
+
+    load.verify(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_failed_write_of_the_identity_is_told_and_leaves_a_directory_that_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster =
+        LocalCluster::create(directory.path(), ClusterSize::One, faults.program(&[])).unwrap();
+    let data_dir = cluster.data_dir(1).unwrap().to_owned();
+
+    // Made with the directory, with the cluster, and with the store.
+    for nth in 1..=3 {
+        for call in ["write", "fsync"] {
+            faults.plant(fail(call, "/identity.new", nth));
+            cluster.start_all().unwrap();
+
+            let Ended {
+                code,
+                last_line: line,
+                ..
+            } = wait_until_one_ends(&mut cluster).await;
+            assert_eq!(code, Some(1));
+            assert_eq!(
+                line,
+                format!(
+                    "highwater: cannot write {}/identity: Input/output error (os error 5)",
+                    data_dir.display()
+                )
+            );
+            faults.lift();
+            cluster.start_all().unwrap();
+            cluster.all_ready(PATIENCE).await.unwrap();
+            world::sequence(&cluster, "p").await;
+            cluster.stop_all(PATIENCE).await.unwrap();
+            fs::remove_dir_all(&data_dir).unwrap();
+        }
+    }
+}
+
+/// A snapshot is taken after this many entries.
+const SNAPSHOT_ENTRIES: u64 = 10_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_write_or_sync_of_a_snapshot_ends_the_node_and_the_next_start_takes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = lone(&faults, directory.path()).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+    let snapshots = cluster.data_dir(1).unwrap().join("snapshots");
+
+    faults.plant(fail("write", "/snapshots/", 1));
+    let (last, error) = lease_until_one_fails(&client, &sequence).await;
+    assert!(
+        SNAPSHOT_ENTRIES - 100 < last,
+        "only the snapshot failed: {last} {error}"
+    );
+    for (call, next) in [("write", Some("fsync")), ("fsync", None)] {
+        let Ended {
+            code,
+            last_line: line,
+            ..
+        } = wait_until_one_ends(&mut cluster).await;
+        assert_eq!(code, Some(1), "{call}");
+        assert!(
+            line.contains(" failed: look at it, then start the node again: "),
+            "{call}: {line}"
+        );
+        assert_eq!(fs::read_dir(&snapshots).unwrap().count(), 0, "{call}");
+        faults.lift();
+        if let Some(next) = next {
+            faults.plant(fail(next, "/snapshots/", 1));
+        }
+        cluster.start_all().unwrap();
+        if next.is_some() {
+            // It is due at once.
+            lease_until_one_fails(&client, &sequence).await;
+        }
+    }
+
+    cluster.all_ready(PATIENCE).await.unwrap();
+    let after = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+    assert!(last < after.first());
+    wait_until_there(&snapshots).await;
+}
+
+async fn wait_until_there(snapshots: &std::path::Path) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while fs::read_dir(snapshots).unwrap().count() == 0 {
+        assert!(std::time::Instant::now() < deadline, "no snapshot");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+// sled 0.34 wakes nobody when a batch's first write fails after those behind it succeeded.
+#[tokio::test]
+async fn an_error_that_the_database_sleeps_over_ends_the_node_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = lone(&faults, directory.path()).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+
+    for nth in 1..=4 {
+        faults.plant(Fault {
+            action: Action::FailLate(EIO),
+            ..fail("pwrite", "/sled/db", nth)
+        });
+        lease_until_one_fails(&client, &sequence).await;
+
+        let Ended {
+            code,
+            last_line: line,
+            ..
+        } = wait_until_one_ends(&mut cluster).await;
+        assert_eq!(code, Some(1), "{line}");
+        assert!(line.contains("Input/output error"), "{line}");
+        faults.lift();
+        cluster.start_all().unwrap();
+        cluster.all_ready(PATIENCE).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_leaders_disk_hangs_another_node_leads_and_grants() {
+    for workers in [1, 8] {
+        let directory = tempfile::tempdir().unwrap();
+        let faults = Faults::new(directory.path());
+        let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+        let sequence = world::sequence(&cluster, "p").await;
+        let load = Load::start(&cluster, &sequence, workers, directory.path());
+        load.wait_until_granted(50).await;
+        let leader = cluster.leader(PATIENCE).await.unwrap();
+        let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+
+        faults.plant(Fault {
+            action: Action::Hang,
+            ..fail("fdatasync", &format!("/node-{leader}/"), 1)
+        });
+        faults.wait_until_hit().await;
+        let relieved = async {
+            wait_until_led_by_another(&mut cluster, leader).await;
+            load.wait_until_granted(20).await;
+        };
+        timeout(Duration::from_secs(15), relieved)
+            .await
+            .expect("another node leads and grants");
+        wait_until_it_says(&url, 503, "disk does not answer\n").await;
+
+        // The disk answers again: the node goes on, and was never gone.
+        faults.lift();
+        cluster.all_ready(PATIENCE).await.unwrap();
+        load.wait_until_granted(50).await;
+        load.verify(&cluster).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_followers_hung_disk_costs_nothing_but_its_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let load = Load::start(&cluster, &sequence, 4, directory.path());
+    load.wait_until_granted(50).await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let follower = leader % 3 + 1;
+    let url = cluster
+        .urls()
+        .remove(usize::try_from(follower - 1).unwrap());
+
+    faults.plant(Fault {
+        action: Action::Hang,
+        ..fail("fdatasync", &format!("/node-{follower}/"), 1)
+    });
+    faults.wait_until_hit().await;
+    load.wait_until_granted(200).await;
+    wait_until_it_says(&url, 503, "disk does not answer\n").await;
+    assert_eq!(cluster.leader(PATIENCE).await.unwrap(), leader);
+
+    faults.lift();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    load.verify(&cluster).await;
+}
+
+// scylladb/scylladb#16682: it ends when asked, also where its disk never answers.
+#[tokio::test]
+async fn a_node_whose_disk_hangs_says_so_and_ends_when_it_is_asked_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = lone(&faults, directory.path()).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+    let before = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+    let url = cluster.urls().remove(0);
+
+    faults.plant(Fault {
+        action: Action::Hang,
+        ..fail("fdatasync", "/node-1/", 1)
+    });
+    let lost = send(
+        "POST",
+        &format!("{url}/v1/sequences/p/leases?timeout=100ms"),
+        "",
+        &[],
+    )
+    .await;
+    assert_eq!(
+        (lost.status, lost.field("outcome").as_str()),
+        (504, "unknown")
+    );
+    wait_until_it_says(&url, 503, "disk does not answer\n").await;
+    let ended = cluster.terminate_all(PATIENCE).await.unwrap();
+
+    assert!(ended.iter().all(|status| status.success()), "{ended:?}");
+    faults.lift();
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
+    let after = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+    assert!(before.last() < after.first() && after.first() <= before.last() + 2);
+}
