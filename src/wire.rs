@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for Number {
 
 /// The body of `PUT /v1/sequences/{name}`: what is left out has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct CreateBody {
     /// The first value; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ pub struct CreateBody {
 
 /// The body of `PATCH /v1/sequences/{name}`: what is left out stays as it is, but something must be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct AlterBody {
     /// Never changes: any other value than the sequence's is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,7 +174,7 @@ pub struct SequencesBody {
 
 /// The body of `POST /v1/sequences/{name}/leases`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct LeaseBody {
     /// How many values, 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +183,7 @@ pub struct LeaseBody {
 
 /// One lease of the list that is the body of `POST /v1/leases`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct LeasePartBody {
     /// Of which sequence: its name, which the node checks, so that it can say which of the list is none.
     pub sequence: String,
@@ -224,7 +224,7 @@ pub struct GrantBody {
 
 /// The body of `POST /v1/sequences/{name}/advance`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct AdvanceBody {
     /// No value up to this one is granted afterwards.
     pub to: Number,

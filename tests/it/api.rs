@@ -1,16 +1,8 @@
 //! The API's answers, by value and by text.
 
-use highwater::chaos::LocalCluster;
 use serde_json::json;
 
-use crate::world::{Answer, PATIENCE, POLL_INTERVAL, send, three_nodes};
-
-/// A follower's URL: what holds there holds at the leader too, and takes the longer way.
-async fn follower(cluster: &mut LocalCluster) -> String {
-    let leader = cluster.leader(PATIENCE).await.unwrap();
-    let at = usize::try_from(leader % 3).unwrap();
-    cluster.urls().remove(at)
-}
+use crate::world::{Answer, PATIENCE, POLL_INTERVAL, follower, send, three_nodes};
 
 #[tokio::test]
 async fn the_first_verbs_answer_as_described() {
@@ -243,7 +235,7 @@ const CASES: &[Case] = &[
         "there is nothing at this path",
     ),
     (
-        "DELETE",
+        "POST",
         "/v1/sequences/small",
         "",
         405,
@@ -327,6 +319,8 @@ async fn every_node_shows_the_leaders_view_of_the_cluster() {
             assert_eq!(member["reachable"], json!(true));
             assert_eq!(member["version"], json!(env!("CARGO_PKG_VERSION")));
             assert!(member["match_index"].is_u64(), "{body}");
+            assert!(member["applied_index"].is_u64(), "{body}");
+            assert_eq!(member["state_hash"].as_str().unwrap().len(), 32, "{body}");
         }
     }
 }

@@ -17,4 +17,6 @@ mod scripts;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]
+mod verbs;
+#[cfg(test)]
 mod world;
