@@ -83,10 +83,10 @@ async fn a_count_that_is_none_is_refused_wherever_it_stands() {
             in_body("\" 1\"", "invalid value: string \" 1\"", 13),
             in_body("null", "invalid type: null", 13),
             in_body("true", "invalid type: boolean `true`", 13),
-            in_body("[1]", "invalid type: sequence", 10),
+            in_body("[1]", "invalid type: list", 10),
             in_query("0", "0"),
             in_query("9007199254740993", "9007199254740993"),
-            in_query("18446744073709551616", "\"18446744073709551616\""),
+            in_query("18446744073709551616", "18446744073709551616"),
             in_query("-1", "\"-1\""),
             in_query("1.5", "\"1.5\""),
             in_query("1e3", "\"1e3\""),
@@ -218,17 +218,17 @@ async fn a_list_of_leases_is_refused_whole_and_says_which() {
         .refuses(&[
             invalid(
                 "{}",
-                "invalid type: map, expected a sequence at line 1 column 0",
+                "invalid type: object, expected a list at line 1 column 0",
             ),
             invalid(
                 "null",
-                "invalid type: null, expected a sequence at line 1 column 4",
+                "invalid type: null, expected a list at line 1 column 4",
             ),
             many(0),
             many(257),
             invalid(
                 "[{\"sequence\":\"small\"},[\"small\",1]]",
-                "[1]: invalid type: sequence, expected a JSON object at line 1 column 23",
+                "[1]: invalid type: list, expected an object at line 1 column 22",
             )
             .at(1),
             invalid(
@@ -350,8 +350,7 @@ async fn a_body_that_is_no_object_of_known_fields_is_refused() {
         lease(body).is(400, "unknown_field", what)
     };
     let no_object = |text: &[u8], what: &str, column: usize| {
-        let what =
-            format!("invalid type: {what}, expected a JSON object at line 1 column {column}");
+        let what = format!("invalid type: {what}, expected an object at line 1 column {column}");
         body(text, &what)
     };
     let no_value = "expected value at line 1 column 1";
@@ -410,9 +409,9 @@ async fn a_body_that_is_no_object_of_known_fields_is_refused() {
             body(b"\0", no_value),
             body(b"count=1", no_value),
             body(b" ", "EOF while parsing a value at line 1 column 1"),
-            no_object(b"[]", "sequence", 0),
-            no_object(b"[1]", "sequence", 0),
-            no_object("[".repeat(60_000).as_bytes(), "sequence", 0),
+            no_object(b"[]", "list", 0),
+            no_object(b"[1]", "list", 0),
+            no_object("[".repeat(60_000).as_bytes(), "list", 0),
             no_object(b"null", "null", 4),
             no_object(b"3", "integer `3`", 1),
             no_object(b"\"3\"", "string \"3\"", 3),
@@ -493,7 +492,7 @@ async fn settings_and_marks_that_are_none_are_refused() {
             ),
             invalid(
                 create("[1,1]"),
-                &not_understood("invalid type: sequence, expected a JSON object at line 1 column 0"),
+                &not_understood("invalid type: list, expected an object at line 1 column 0"),
             ),
             invalid(alter(""), "no setting is named: name max_value or max_lease"),
             invalid(alter("{}"), "no setting is named: name max_value or max_lease"),

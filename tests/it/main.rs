@@ -23,4 +23,6 @@ mod scripts;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]
+mod verbs;
+#[cfg(test)]
 mod world;

@@ -6,7 +6,7 @@ use highwater::chaos::LocalCluster;
 use serde_json::Value;
 
 use crate::raw::{Then, exchange};
-use crate::world::{PATIENCE, POLL_INTERVAL, follower, send, three_nodes};
+use crate::world::{follower, send, three_nodes, wait_for_one_state};
 
 /// A request, byte for byte.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl Subject {
 
     /// The state hash that all nodes have.
     pub(crate) async fn state(&self) -> String {
-        wait_until_level(&self.url).await
+        wait_for_one_state(&self.url).await
     }
 
     /// All sequences, as a read shows them.
@@ -205,35 +205,5 @@ fn list(directory: &Path, found: &mut Vec<PathBuf>) {
             list(&path, found);
         }
         found.push(path);
-    }
-}
-
-/// Waits until all nodes have applied the same entries, and returns the one hash of their states (I8).
-pub(crate) async fn wait_until_level(url: &str) -> String {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let cluster = send("GET", &format!("{url}/v1/cluster"), "", &[])
-            .await
-            .json();
-        let members = cluster["members"].as_array().unwrap();
-        let all = |name: &str| -> Vec<Value> {
-            members.iter().map(|member| member[name].clone()).collect()
-        };
-        let applied = all("applied_index");
-        if applied
-            .iter()
-            .all(|index| index.is_u64() && *index == applied[0])
-        {
-            let hashes = all("state_hash");
-            assert!(
-                hashes
-                    .iter()
-                    .all(|hash| hash.is_string() && *hash == hashes[0]),
-                "I8: {cluster}"
-            );
-            return hashes[0].to_string();
-        }
-        assert!(std::time::Instant::now() < deadline, "{cluster}");
-        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
