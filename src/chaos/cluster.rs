@@ -1,5 +1,6 @@
 //! A whole cluster of node processes in one directory of this machine.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -128,6 +129,20 @@ impl LocalCluster {
         nodes
             .find(|node| node.id == id)
             .map(|node| node.data_dir.as_path())
+    }
+
+    /// Where a node listens for its peers.
+    #[must_use]
+    pub fn peer_address(&self, id: u64) -> Option<SocketAddr> {
+        let mut nodes = self.nodes.iter();
+        nodes.find(|node| node.id == id).map(|node| node.peer)
+    }
+
+    /// The process of a node, while it runs.
+    #[must_use]
+    pub fn pid(&self, id: u64) -> Option<u32> {
+        let mut nodes = self.nodes.iter();
+        nodes.find(|node| node.id == id)?.pid()
     }
 
     /// Starts every node that does not run.

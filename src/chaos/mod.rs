@@ -5,17 +5,21 @@
 
 mod clock;
 mod cluster;
+mod connection;
 mod demo;
 mod error;
 mod node;
 mod ports;
+mod process;
 mod recorder;
 mod summary;
 mod worker;
 
 pub use cluster::{ClusterSize, LocalCluster};
+pub use connection::{Connection, RawAnswer};
 pub use error::HarnessError;
 pub use node::Program;
+pub use process::{ProcessUse, disk_use};
 pub use recorder::{Progress, Recorder};
 pub use worker::Worker;
 

@@ -95,6 +95,11 @@ impl NodeProcess {
         self.child.is_some()
     }
 
+    /// The id of its process, if it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
     /// Starts its process, unless it runs.
     pub(super) fn start(
         &mut self,
@@ -148,8 +153,8 @@ impl NodeProcess {
     /// Sends a signal, if its process runs.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), HarnessError> {
         // As long as the process is not waited for, its id is not given to another.
-        let pid = self.child.as_ref().and_then(Child::id);
-        let pid = pid
+        let pid = self
+            .pid()
             .and_then(|pid| i32::try_from(pid).ok())
             .and_then(Pid::from_raw);
         let Some(pid) = pid else {

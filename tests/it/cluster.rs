@@ -4,7 +4,7 @@ use highwater::RangeCount;
 use highwater::chaos::{ClusterSize, LocalCluster};
 use highwater::wire::ProblemOutcome;
 
-use crate::world::{self, PATIENCE, POLL_INTERVAL, send, three_nodes};
+use crate::world::{self, PATIENCE, send, three_nodes};
 
 // matrixorigin/matrixone#25911: inclusive bounds, nothing skipped, nothing shared.
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_node_without_a_quorum_grants_nothing_until_the_others_return() {
     cluster.kill(&others).await.unwrap();
     let leases = format!("{url}/v1/sequences/p/leases?timeout=1s");
     let alone = send("POST", &leases, "", &[]).await;
-    wait_until_not_ready(&url).await;
+    world::wait_until_it_says(&url, 503, "no leader\n").await;
     let later = send("POST", &leases, "", &[]).await;
     let read = send(
         "GET",
@@ -112,18 +112,6 @@ async fn a_node_without_a_quorum_grants_nothing_until_the_others_return() {
     );
 }
 
-/// Waits until the node says that it is not ready.
-async fn wait_until_not_ready(url: &str) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while send("GET", &format!("{url}/readyz"), "", &[]).await.status != 503 {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "it still says that it is ready"
-        );
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
 // I5, KanishJebaMathewM/Truxify#10682: what a leader without a quorum cannot have proposed is not `unknown`, also in a crowd of all deadlines.
 #[tokio::test]
 async fn a_crowd_at_a_leader_without_a_quorum_is_told_that_nothing_happened() {
@@ -138,7 +126,7 @@ async fn a_crowd_at_a_leader_without_a_quorum_is_told_that_nothing_happened() {
         .collect();
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
     cluster.kill(&others).await.unwrap();
-    wait_until_not_ready(&url).await;
+    world::wait_until_it_says(&url, 503, "no leader\n").await;
 
     let mut crowd = tokio::task::JoinSet::new();
     for number in 0..60 {

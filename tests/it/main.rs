@@ -24,6 +24,8 @@ mod lone;
 #[cfg(test)]
 mod mounts;
 #[cfg(test)]
+mod overload;
+#[cfg(test)]
 mod preload;
 #[cfg(test)]
 mod raw;

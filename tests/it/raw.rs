@@ -42,7 +42,7 @@ pub(crate) async fn exchange(url: &str, bytes: &[u8], then: Then) -> Vec<Answer>
 /// Whether the node closes a connection on which these bytes came, long before its time-out for a request's head.
 pub(crate) async fn is_closed_at_once(url: &str, bytes: &[u8]) -> bool {
     let exchanged = exchange(url, bytes, Then::Wait);
-    timeout(Duration::from_secs(30), exchanged).await.is_ok()
+    timeout(Duration::from_secs(5), exchanged).await.is_ok()
 }
 
 /// Takes the answers apart. `sent` tells how much of a body of that length is sent.
