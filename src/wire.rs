@@ -4,10 +4,8 @@
 //! `next`, `remaining`, `previous`, `to`) is a [`Number`]: written in the sequence's form, read in both.
 
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::sequence::{IdForm, NUMBER_SAFE_MAX, SequenceName};
@@ -99,33 +97,9 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Number>, D
     Number::deserialize(deserializer).map(Some)
 }
 
-/// A body that is a JSON object. Without it an array of the fields' values would be taken as well.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Object<T>(pub T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<Object<T>, M::Error> {
-                T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
-            }
-        }
-
-        deserializer.deserialize_map(Fields(PhantomData))
-    }
-}
-
 /// The body of `PUT /v1/sequences/{name}`: what is left out has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct CreateBody {
     /// The first value; 1 by default.
     #[serde(
@@ -166,7 +140,7 @@ pub struct CreateBody {
 
 /// The body of `PATCH /v1/sequences/{name}`: what is left out stays as it is, but something must be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct AlterBody {
     /// Never changes: any other value than the sequence's is refused.
     #[serde(
@@ -245,7 +219,7 @@ pub struct SequencesBody {
 
 /// The body of `POST /v1/sequences/{name}/leases`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct LeaseBody {
     /// How many values, 1 by default.
     #[serde(
@@ -258,7 +232,7 @@ pub struct LeaseBody {
 
 /// One lease of the list that is the body of `POST /v1/leases`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct LeasePartBody {
     /// Of which sequence: its name, which the node checks, so that it can say which of the list is none.
     pub sequence: String,
@@ -303,7 +277,7 @@ pub struct GrantBody {
 
 /// The body of `POST /v1/sequences/{name}/advance`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub struct AdvanceBody {
     /// No value up to this one is granted afterwards.
     pub to: Number,
@@ -465,17 +439,11 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_an_object_of_fields_with_values() {
-        let read = serde_json::from_str::<Object<LeaseBody>>;
-
-        assert_eq!(read("{}").unwrap(), Object::default());
-        assert_eq!(
-            read("{\"count\":3}").unwrap().0.count.unwrap().get(),
-            Some(3)
-        );
-        for json in ["[3]", "null", "3", "\"3\"", "{\"count\":null}"] {
-            assert!(read(json).is_err(), "{json}");
+    fn a_null_is_no_number() {
+        for json in ["{\"count\":null}", "{\"count\":\"\"}"] {
+            assert!(serde_json::from_str::<LeaseBody>(json).is_err(), "{json}");
         }
+        assert!(serde_json::from_str::<AlterBody>("{\"max_value\":null}").is_err());
     }
 
     #[test]

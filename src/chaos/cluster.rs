@@ -53,6 +53,7 @@ pub struct LocalCluster {
     directory: PathBuf,
     file: PathBuf,
     program: Program,
+    settings: Vec<String>,
     nodes: Vec<NodeProcess>,
     http: reqwest::Client,
 }
@@ -94,9 +95,15 @@ impl LocalCluster {
             directory: directory.to_owned(),
             file,
             program,
+            settings: Vec::new(),
             nodes,
             http,
         })
+    }
+
+    /// Gives these arguments to every `serve` from now on.
+    pub fn serve_with(&mut self, settings: &[&str]) {
+        self.settings = settings.iter().map(ToString::to_string).collect();
     }
 
     /// Where the logs are.
@@ -152,7 +159,7 @@ impl LocalCluster {
     /// [`HarnessError`] where a process cannot be started.
     pub fn start(&mut self, ids: &[u64]) -> Result<(), HarnessError> {
         for node in self.nodes.iter_mut().filter(|node| ids.contains(&node.id)) {
-            node.start(&self.program, &self.file)?;
+            node.start(&self.program, &self.file, &self.settings)?;
         }
         Ok(())
     }

@@ -180,6 +180,8 @@ impl Run<'_> {
     async fn play(&self) -> Result<End, HarnessError> {
         let size = self.plan.size;
         let mut cluster = LocalCluster::create(self.directory, size, Program::this()?)?;
+        // Whoever tries something beside the workers need not create it first.
+        cluster.serve_with(&["--auto-create"]);
         let directory = self.directory.display();
         self.say(format_args!(
             "starting {} nodes in {directory}",

@@ -105,6 +105,7 @@ impl NodeProcess {
         &mut self,
         program: &Program,
         cluster_file: &Path,
+        settings: &[String],
     ) -> Result<(), HarnessError> {
         if self.runs() {
             return Ok(());
@@ -127,6 +128,7 @@ impl NodeProcess {
             .args(["--node", &self.id.to_string()])
             .arg("--data-dir")
             .arg(&self.data_dir)
+            .args(settings)
             // The other end of the pipe is closed with this process, whatever ends it.
             .arg("--end-with-stdin")
             .stdin(Stdio::piped())

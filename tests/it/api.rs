@@ -235,7 +235,7 @@ const CASES: &[Case] = &[
         "there is nothing at this path",
     ),
     (
-        "DELETE",
+        "POST",
         "/v1/sequences/small",
         "",
         405,
@@ -319,6 +319,8 @@ async fn every_node_shows_the_leaders_view_of_the_cluster() {
             assert_eq!(member["reachable"], json!(true));
             assert_eq!(member["version"], json!(env!("CARGO_PKG_VERSION")));
             assert!(member["match_index"].is_u64(), "{body}");
+            assert!(member["applied_index"].is_u64(), "{body}");
+            assert_eq!(member["state_hash"].as_str().unwrap().len(), 32, "{body}");
         }
     }
 }

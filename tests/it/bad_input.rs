@@ -18,6 +18,14 @@ fn advance(body: impl AsRef<[u8]>) -> Request {
     Request::new("POST", ADVANCE).body(body)
 }
 
+fn alter(body: impl AsRef<[u8]>) -> Request {
+    Request::new("PATCH", "/v1/sequences/small").body(body)
+}
+
+fn lease_all(body: impl AsRef<[u8]>) -> Request {
+    Request::new("POST", "/v1/leases").body(body)
+}
+
 fn create(body: impl AsRef<[u8]>) -> Request {
     Request::new("PUT", "/v1/sequences/x").body(body)
 }
@@ -75,10 +83,10 @@ async fn a_count_that_is_none_is_refused_wherever_it_stands() {
             in_body("\" 1\"", "invalid value: string \" 1\"", 13),
             in_body("null", "invalid type: null", 13),
             in_body("true", "invalid type: boolean `true`", 13),
-            in_body("[1]", "invalid type: sequence", 10),
+            in_body("[1]", "invalid type: list", 10),
             in_query("0", "0"),
             in_query("9007199254740993", "9007199254740993"),
-            in_query("18446744073709551616", "\"18446744073709551616\""),
+            in_query("18446744073709551616", "18446744073709551616"),
             in_query("-1", "\"-1\""),
             in_query("1.5", "\"1.5\""),
             in_query("1e3", "\"1e3\""),
@@ -100,6 +108,18 @@ async fn what_the_table_refuses_changes_no_sequence() {
     let subject = Subject::start().await;
     let too_large = "a lease of 5 values is too large: lease at most 4 at once";
     let above = "cannot advance to 9007199254740993: max_value is 10";
+    let unknown = "no such sequence: create it first";
+    let retired = "the sequence is retired: create it again, and it continues above its mark";
+    let none = |method: &str, rest: &str, body: &str| {
+        let path = format!("/v1/sequences/none{rest}");
+        let request = Request::new(method, &path).body(body);
+        request.is(404, "unknown_sequence", unknown)
+    };
+    let gone = |method: &str, rest: &str, body: &str| {
+        let path = format!("/v1/sequences/gone{rest}");
+        let request = Request::new(method, &path).body(body);
+        request.is(410, "retired", retired)
+    };
 
     subject
         .refuses_in_log_order(&[
@@ -114,11 +134,166 @@ async fn what_the_table_refuses_changes_no_sequence() {
                     "sequence_exists",
                     "the sequence exists with other settings",
                 ),
-            Request::new("POST", "/v1/sequences/none/leases").is(
-                404,
-                "unknown_sequence",
-                "no such sequence: create it first",
+            none("GET", "", ""),
+            none("PATCH", "", "{\"max_lease\":1}"),
+            none("DELETE", "", ""),
+            none("POST", "/leases", ""),
+            none("POST", "/advance", "{\"to\":1}"),
+            gone("PATCH", "", "{\"max_lease\":1}"),
+            gone("POST", "/leases", ""),
+            gone("POST", "/advance", "{\"to\":9}"),
+            gone("POST", "/leases?count=4294967295", ""),
+        ])
+        .await;
+}
+
+#[tokio::test]
+async fn settings_below_what_is_granted_or_for_life_are_refused() {
+    let subject = Subject::start().await;
+    let immutable = |request: Request, what: &str| request.is(409, "immutable_setting", what);
+    let numbers = "the sequence's ids are JSON numbers, so stay at 2^53 - 1 or below";
+    let strings = "the sequence's ids are JSON strings, so stay above 2^53 - 1";
+    let below = "max_value 1 is below the high-water mark: use 2 or more";
+    let big = |body: &str| Request::new("PATCH", "/v1/sequences/big").body(body);
+
+    subject
+        .refuses_in_log_order(&[
+            alter("{\"max_value\":1}").is(409, "below_granted", below),
+            alter("{\"max_value\":\"1\",\"max_lease\":2}").is(409, "below_granted", below),
+            Request::new("PUT", "/v1/sequences/gone")
+                .body("{\"max_value\":4}")
+                .is(
+                    409,
+                    "below_granted",
+                    "max_value 4 is below the high-water mark: use 5 or more",
+                ),
+            immutable(
+                alter("{\"start\":2,\"max_lease\":2}"),
+                "start is 1 for the sequence's whole life: it cannot become 2",
             ),
+            immutable(
+                alter("{\"increment\":\"9007199254740993\"}"),
+                "increment is 1 for the sequence's whole life: it cannot become 9007199254740993",
+            ),
+            immutable(
+                alter("{\"max_value\":9007199254740992}"),
+                &format!("max_value cannot become 9007199254740992: {numbers}"),
+            ),
+            immutable(
+                alter("{\"max_value\":18446744073709551615,\"max_lease\":2}"),
+                &format!("max_value cannot become 18446744073709551615: {numbers}"),
+            ),
+            big("{\"max_value\":9007199254740992}").is(
+                400,
+                "invalid_body",
+                "max_value 9007199254740992 is below start 9007199254740993: no value could be granted",
+            ),
+        ])
+        .await;
+    let wide = format!("{}/v1/sequences/wide", subject.url);
+    let created = send("PUT", &wide, "{\"max_value\":9007199254740993}", &[]).await;
+    assert_eq!(created.status, 201, "{}", created.text);
+    subject
+        .refuses_in_log_order(&[immutable(
+            Request::new("PATCH", "/v1/sequences/wide").body("{\"max_value\":9007199254740991}"),
+            &format!("max_value cannot become 9007199254740991: {strings}"),
+        )])
+        .await;
+}
+
+#[tokio::test]
+async fn a_list_of_leases_is_refused_whole_and_says_which() {
+    let subject = Subject::start().await;
+    let invalid = |body: &str, what: &str| {
+        let what = not_understood(what);
+        lease_all(body).is(400, "invalid_body", what)
+    };
+    let many = |length: usize| {
+        let list = vec!["{\"sequence\":\"small\"}"; length].join(",");
+        let detail = format!("{length} leases are not 1 to 256");
+        lease_all(format!("[{list}]")).is(400, "invalid_body", detail)
+    };
+
+    subject
+        .refuses(&[
+            invalid(
+                "{}",
+                "invalid type: object, expected a list at line 1 column 0",
+            ),
+            invalid(
+                "null",
+                "invalid type: null, expected a list at line 1 column 4",
+            ),
+            many(0),
+            many(257),
+            invalid(
+                "[{\"sequence\":\"small\"},[\"small\",1]]",
+                "[1]: invalid type: list, expected an object at line 1 column 22",
+            )
+            .at(1),
+            invalid(
+                "[{\"count\":1}]",
+                "[0]: missing field `sequence` at line 1 column 12",
+            )
+            .at(0),
+            lease_all("[{\"sequence\":\"small\",\"n\":1}]")
+                .is(
+                    400,
+                    "unknown_field",
+                    "the body has an unknown field `n`, expected `sequence` or `count` at line 1 column 24",
+                )
+                .at(0),
+            lease_all("[{\"sequence\":\"small\"},{\"sequence\":\"small\",\"count\":-1}]")
+                .is(
+                    400,
+                    "invalid_count",
+                    not_understood(&format!(
+                        "[1].count: invalid type: integer `-1`, {NUMBER} at line 1 column 54"
+                    )),
+                )
+                .at(1),
+            lease_all("[{\"sequence\":\"small\"},{\"sequence\":\"small\",\"count\":9007199254740993}]")
+                .is(400, "invalid_count", out_of_bounds("9007199254740993"))
+                .at(1),
+            lease_all("[{\"sequence\":\"small\"},{\"sequence\":\"..\"}]")
+                .is(
+                    400,
+                    "invalid_name",
+                    "a sequence name has '.' at byte 0: use letters and digits, and after the first also '.', '_', \
+                     ':' and '-'",
+                )
+                .at(1),
+        ])
+        .await;
+    subject
+        .refuses_in_log_order(&[
+            lease_all("[{\"sequence\":\"small\",\"count\":2},{\"sequence\":\"none\"}]")
+                .is(404, "unknown_sequence", "no such sequence: create it first")
+                .at(1),
+            lease_all("[{\"sequence\":\"small\"},{\"sequence\":\"gone\"}]")
+                .is(
+                    410,
+                    "retired",
+                    "the sequence is retired: create it again, and it continues above its mark",
+                )
+                .at(1),
+            lease_all("[{\"sequence\":\"small\"},{\"sequence\":\"small\",\"count\":5}]")
+                .is(
+                    400,
+                    "invalid_count",
+                    "a lease of 5 values is too large: lease at most 4 at once",
+                )
+                .at(1),
+            // The third sees what the first two took.
+            lease_all(
+                "[{\"sequence\":\"small\",\"count\":4},{\"sequence\":\"small\",\"count\":3},{\"sequence\":\"small\",\"count\":2}]",
+            )
+            .is(
+                409,
+                "exhausted",
+                "2 values do not fit: 1 are left up to max_value",
+            )
+            .at(2),
         ])
         .await;
 }
@@ -175,8 +350,7 @@ async fn a_body_that_is_no_object_of_known_fields_is_refused() {
         lease(body).is(400, "unknown_field", what)
     };
     let no_object = |text: &[u8], what: &str, column: usize| {
-        let what =
-            format!("invalid type: {what}, expected a JSON object at line 1 column {column}");
+        let what = format!("invalid type: {what}, expected an object at line 1 column {column}");
         body(text, &what)
     };
     let no_value = "expected value at line 1 column 1";
@@ -235,9 +409,9 @@ async fn a_body_that_is_no_object_of_known_fields_is_refused() {
             body(b"\0", no_value),
             body(b"count=1", no_value),
             body(b" ", "EOF while parsing a value at line 1 column 1"),
-            no_object(b"[]", "sequence", 0),
-            no_object(b"[1]", "sequence", 0),
-            no_object("[".repeat(60_000).as_bytes(), "sequence", 0),
+            no_object(b"[]", "list", 0),
+            no_object(b"[1]", "list", 0),
+            no_object("[".repeat(60_000).as_bytes(), "list", 0),
             no_object(b"null", "null", 4),
             no_object(b"3", "integer `3`", 1),
             no_object(b"\"3\"", "string \"3\"", 3),
@@ -318,7 +492,33 @@ async fn settings_and_marks_that_are_none_are_refused() {
             ),
             invalid(
                 create("[1,1]"),
-                &not_understood("invalid type: sequence, expected a JSON object at line 1 column 0"),
+                &not_understood("invalid type: list, expected an object at line 1 column 0"),
+            ),
+            invalid(alter(""), "no setting is named: name max_value or max_lease"),
+            invalid(alter("{}"), "no setting is named: name max_value or max_lease"),
+            invalid(alter("{\"max_value\":null}"), &field("max_value", "invalid type: null", 17)),
+            invalid(
+                alter("{\"max_lease\":0}"),
+                "max_lease is out of bounds: 1 to 2^32 - 1",
+            ),
+            invalid(
+                alter("{\"max_value\":\"18446744073709551616\"}"),
+                &format!("max_value is out of bounds: {pair}"),
+            ),
+            invalid(
+                Request::new("DELETE", "/v1/sequences/small").body("{}"),
+                &not_understood("this request has no body"),
+            ),
+            alter("{\"cache\":1}").is(
+                400,
+                "unsupported_setting",
+                "a cache other than 0 is not supported by this version",
+            ),
+            alter("{\"column\":\"id\"}").is(
+                400,
+                "unknown_field",
+                "the body has an unknown field `column`, expected one of `start`, `increment`, `max_value`, `cache`, \
+                 `max_lease` at line 1 column 9",
             ),
             create("{\"cache\":10}").is(
                 400,
@@ -431,6 +631,8 @@ async fn a_name_that_is_none_is_refused_at_every_path() {
     let verbs = [
         ("PUT", ""),
         ("GET", ""),
+        ("PATCH", ""),
+        ("DELETE", ""),
         ("POST", "/leases"),
         ("POST", "/advance"),
     ];
@@ -473,6 +675,7 @@ async fn no_encoding_of_dots_and_slashes_reaches_anything() {
         "/v1/sequences/{}/leases",
         "/v1/sequences/{}/advance",
         "/v1/sequences/small/{}",
+        "/v1/leases/{}",
         "/v1/cluster/{}",
         "//{}",
     ];
@@ -529,6 +732,8 @@ async fn a_wrong_method_names_the_right_ones() {
             "/v1/sequences/small",
             &["GET", "HEAD", "PUT", "PATCH", "DELETE"][..],
         ),
+        ("/v1/sequences", &["GET", "HEAD"]),
+        ("/v1/leases", &["POST"]),
         (LEASES, &["POST"]),
         (ADVANCE, &["POST"]),
         ("/v1/cluster", &["GET", "HEAD"]),
@@ -622,6 +827,46 @@ async fn a_query_that_is_not_understood_is_refused() {
             "invalid_query",
             "the query is not understood: duplicate field `count`",
         ),
+        query(
+            "/v1/sequences?limit=0",
+            "limit: \"0\" is not 1 to 1000",
+        ),
+        query(
+            "/v1/sequences?limit=1001",
+            "limit: \"1001\" is not 1 to 1000",
+        ),
+        query(
+            "/v1/sequences?limit=9007199254740993",
+            "limit: \"9007199254740993\" is not 1 to 1000",
+        ),
+        query(
+            "/v1/sequences?prefix=..",
+            "prefix: a sequence name has '.' at byte 0: use letters and digits, and after the first also '.', '_', \
+             ':' and '-'",
+        ),
+        query(
+            "/v1/sequences?after=a%2fb",
+            "after: a sequence name has '/' at byte 1: use letters and digits, and after the first also '.', '_', \
+             ':' and '-'",
+        ),
+        query(
+            "/v1/sequences?offset=1",
+            "offset: unknown field `offset`, expected one of `prefix`, `after`, `limit`, `timeout`, `consistency`",
+        ),
+        query(
+            &format!("{show}?consistency=weak"),
+            "consistency: \"weak\" is not linearizable or local",
+        ),
+        Request::new("DELETE", &format!("{show}?dry_run=1")).is(
+            400,
+            "invalid_query",
+            "the query is not understood: dry_run: \"1\" is not true or false",
+        ),
+        Request::new("DELETE", &format!("{show}?dryrun=true")).is(
+            400,
+            "invalid_query",
+            "the query is not understood: dryrun: unknown field `dryrun`, expected `timeout` or `dry_run`",
+        ),
         Request::new("POST", &format!("{LEASES}?cuont=1")).is(
             400,
             "invalid_query",
@@ -703,7 +948,7 @@ async fn a_request_for_no_host_or_two_is_refused() {
         .refuses(&[two.is(400, "invalid_request", hosts(2))])
         .await;
     assert_eq!((none[0].status, none[0].field("detail")), (400, hosts(0)));
-    assert_eq!(subject.sequences().await[0]["high"], json!(2));
+    assert_eq!(subject.sequences().await["sequences"][2]["high"], json!(2));
 }
 
 // hyperium/hyper#4123, #3860, rustsec/advisory-db#967: what another reader could take for two requests is at most one.

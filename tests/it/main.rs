@@ -40,4 +40,6 @@ mod sync_errors;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]
+mod verbs;
+#[cfg(test)]
 mod world;

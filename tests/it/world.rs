@@ -36,6 +36,34 @@ pub(crate) async fn three_nodes_of(directory: &Path, program: Program) -> LocalC
     cluster
 }
 
+/// A follower's URL: what holds there holds at the leader too, and takes the longer way.
+pub(crate) async fn follower(cluster: &mut LocalCluster) -> String {
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let at = usize::try_from(leader % 3).unwrap();
+    cluster.urls().remove(at)
+}
+
+/// Waits until all nodes have applied the same entries, and returns the hash of the state that all of them hold then.
+pub(crate) async fn wait_for_one_state(url: &str) -> String {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let body = send("GET", &format!("{url}/v1/cluster"), "", &[])
+            .await
+            .json();
+        let members = body["members"].as_array().unwrap();
+        let all =
+            |field: &str| -> Vec<&Value> { members.iter().map(|member| &member[field]).collect() };
+        let (applied, hashes) = (all("applied_index"), all("state_hash"));
+        if applied[0].is_u64() && applied.iter().all(|index| *index == applied[0]) {
+            let same = hashes.iter().all(|hash| *hash == hashes[0]);
+            assert!(same, "I8: {body:#}");
+            return hashes[0].as_str().unwrap().to_owned();
+        }
+        assert!(std::time::Instant::now() < deadline, "{body:#}");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
 /// A client of all nodes that asks them in turn.
 pub(crate) fn client(cluster: &LocalCluster) -> Client {
     Client::builder()
@@ -53,13 +81,6 @@ pub(crate) async fn sequence(cluster: &LocalCluster, name: &str) -> SequenceName
         .await
         .unwrap();
     name
-}
-
-/// A follower's URL: what holds there holds at the leader too, and takes the longer way.
-pub(crate) async fn follower(cluster: &mut LocalCluster) -> String {
-    let leader = cluster.leader(PATIENCE).await.unwrap();
-    let at = usize::try_from(leader % 3).unwrap();
-    cluster.urls().remove(at)
 }
 
 /// An answer as curl would show it.

@@ -82,6 +82,24 @@ struct Kind {
 }
 
 impl ApiError {
+    /// The same, where it is known of which lease of a list.
+    pub(super) fn at(self, position: Option<u32>) -> Self {
+        match position {
+            Some(position) => Self::At {
+                position,
+                error: Box::new(self),
+            },
+            None => self,
+        }
+    }
+
+    fn position(&self) -> Option<u32> {
+        match self {
+            Self::At { position, .. } => Some(*position),
+            _ => None,
+        }
+    }
+
     fn kind(&self) -> Kind {
         let refused = |status, code, hint| Kind {
             status,
@@ -163,26 +181,6 @@ impl ApiError {
                 "no_leader",
                 "repeat the read; if it lasts, look for a quorum of nodes",
             ),
-        }
-    }
-}
-
-impl ApiError {
-    /// The same, where it is known of which lease of a list.
-    pub(super) fn at(self, position: Option<u32>) -> Self {
-        match position {
-            Some(position) => Self::At {
-                position,
-                error: Box::new(self),
-            },
-            None => self,
-        }
-    }
-
-    fn position(&self) -> Option<u32> {
-        match self {
-            Self::At { position, .. } => Some(*position),
-            _ => None,
         }
     }
 }
@@ -353,6 +351,281 @@ impl IntoResponse for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sequence::{FixedSetting, GrantParts, IdForm, RangeCount, SequenceName, Settings};
+
+    fn settings_error() -> SettingsError {
+        Settings::new(9, 1, 8, RangeCount::ONE).unwrap_err()
+    }
+
+    /// What the API itself refuses: status, code, text.
+    fn refused_at_the_edge() -> Vec<(ApiError, u16, &'static str, &'static str)> {
+        let reason = || "reason".to_owned();
+        let name = "a/b".parse::<SequenceName>().unwrap_err();
+        vec![
+            (
+                ApiError::UnknownPath,
+                404,
+                "unknown_path",
+                "there is nothing at this path",
+            ),
+            (
+                ApiError::MethodNotAllowed,
+                405,
+                "method_not_allowed",
+                "the path has no such method",
+            ),
+            (
+                ApiError::InvalidName(name),
+                400,
+                "invalid_name",
+                "a sequence name has '/' at byte 1: use letters and digits, and after the first also '.', '_', ':' and '-'",
+            ),
+            (
+                ApiError::InvalidCount {
+                    count: "0".to_owned(),
+                },
+                400,
+                "invalid_count",
+                "count 0 is not 1 to 4294967295",
+            ),
+            (
+                ApiError::CountTwice,
+                400,
+                "invalid_count",
+                "the count is given twice, in the query and in the body",
+            ),
+            (
+                ApiError::InvalidQuery { reason: reason() },
+                400,
+                "invalid_query",
+                "the query is not understood: reason",
+            ),
+            (
+                ApiError::InvalidBody { reason: reason() },
+                400,
+                "invalid_body",
+                "the body is not understood: reason",
+            ),
+            (
+                ApiError::UnknownField {
+                    reason: "unknown field `x`".to_owned(),
+                },
+                400,
+                "unknown_field",
+                "the body has an unknown field `x`",
+            ),
+            (
+                ApiError::InvalidSettings(settings_error()),
+                400,
+                "invalid_body",
+                "max_value 8 is below start 9: no value could be granted",
+            ),
+            (
+                ApiError::InvalidLeases(GrantParts::try_from(Vec::new()).unwrap_err()),
+                400,
+                "invalid_body",
+                "0 leases are not 1 to 256",
+            ),
+            (
+                ApiError::NothingToAlter,
+                400,
+                "invalid_body",
+                "no setting is named: name max_value or max_lease",
+            ),
+            (
+                ApiError::OutOfBounds {
+                    field: "to",
+                    limit: "0 to 9",
+                },
+                400,
+                "invalid_body",
+                "to is out of bounds: 0 to 9",
+            ),
+            (
+                ApiError::UnsupportedSetting { setting: "a cache" },
+                400,
+                "unsupported_setting",
+                "a cache is not supported by this version",
+            ),
+            (
+                ApiError::BodyTooLarge { limit: 7 },
+                413,
+                "body_too_large",
+                "the body has more than 7 bytes",
+            ),
+        ]
+    }
+
+    /// What the table refuses. Its texts are tested beside it.
+    fn refused_by_the_table() -> Vec<(Refusal, u16, &'static str)> {
+        let one = RangeCount::ONE;
+        vec![
+            (Refusal::UnknownSequence, 404, "unknown_sequence"),
+            (Refusal::SequenceExists, 409, "sequence_exists"),
+            (
+                Refusal::LeaseTooLarge {
+                    asked: one,
+                    limit: one,
+                },
+                400,
+                "invalid_count",
+            ),
+            (
+                Refusal::Exhausted {
+                    asked: one,
+                    left: 0,
+                },
+                409,
+                "exhausted",
+            ),
+            (
+                Refusal::AboveMaximum {
+                    to: 2,
+                    max_value: 1,
+                },
+                409,
+                "above_max_value",
+            ),
+            (Refusal::Retired, 410, "retired"),
+            (
+                Refusal::ImmutableSetting {
+                    setting: FixedSetting::Start,
+                    fixed: 1,
+                    asked: 2,
+                },
+                409,
+                "immutable_setting",
+            ),
+            (
+                Refusal::FormFixed {
+                    max_value: 1,
+                    id_form: IdForm::Text,
+                },
+                409,
+                "immutable_setting",
+            ),
+            (
+                Refusal::BelowGranted {
+                    max_value: 1,
+                    high: 2,
+                },
+                409,
+                "below_granted",
+            ),
+            (
+                Refusal::BelowStart {
+                    max_value: 1,
+                    start: 2,
+                },
+                400,
+                "invalid_body",
+            ),
+            (
+                Refusal::TooManySequences { limit: 1 },
+                409,
+                "too_many_sequences",
+            ),
+        ]
+    }
+
+    /// What was not served: status, code, text. The last of each says whether it may have happened.
+    fn not_served() -> Vec<(ApiError, u16, &'static str, &'static str)> {
+        vec![
+            (
+                ApiError::Starting,
+                503,
+                "starting",
+                "this node is starting: it has not caught up with the cluster yet",
+            ),
+            (
+                ApiError::Submit(SubmitError::Overloaded),
+                503,
+                "overloaded",
+                "4096 requests, or 8388608 bytes of them, wait at this node already",
+            ),
+            (
+                ApiError::Submit(SubmitError::Crowded),
+                503,
+                "overloaded",
+                "the request waited behind others until its deadline",
+            ),
+            (
+                ApiError::Submit(SubmitError::DiskFull),
+                503,
+                "disk_full",
+                "the leader's disk is full, and no node with room can lead",
+            ),
+            (
+                ApiError::Submit(SubmitError::NoLeader),
+                503,
+                "no_leader",
+                "no leader took the request before its deadline",
+            ),
+            (
+                ApiError::Submit(SubmitError::Stopping),
+                503,
+                "draining",
+                "this node is going down",
+            ),
+            (
+                ApiError::Submit(SubmitError::TimedOut),
+                504,
+                "timed_out",
+                "the request was sent, and its deadline passed without an answer",
+            ),
+            (
+                ApiError::Submit(SubmitError::LeaderLost),
+                504,
+                "leader_lost",
+                "the request was sent, and the leader was lost before it answered",
+            ),
+            (
+                ApiError::Read(ReadError::NoLeader),
+                503,
+                "no_leader",
+                "no leader proved itself in time",
+            ),
+            (
+                ApiError::Read(ReadError::Crowded),
+                503,
+                "overloaded",
+                "the read waited behind others until its deadline",
+            ),
+            (
+                ApiError::BodiesFull,
+                503,
+                "overloaded",
+                "large bodies of 16777216 bytes are on their way to this node already",
+            ),
+            (
+                ApiError::AnswersFull,
+                503,
+                "overloaded",
+                "large answers of 33554432 bytes are on their way from this node already",
+            ),
+            (
+                ApiError::Read(ReadError::Stopped),
+                503,
+                "no_leader",
+                "raft has stopped",
+            ),
+        ]
+    }
+
+    #[test]
+    fn every_error_has_its_status_code_and_text() {
+        for (error, status, code, text) in refused_at_the_edge().into_iter().chain(not_served()) {
+            let kind = error.kind();
+            assert_eq!((kind.status.as_u16(), kind.code), (status, code));
+            assert_eq!(error.to_string(), text);
+        }
+        for (refusal, status, code) in refused_by_the_table() {
+            let error = ApiError::Refused(refusal.clone());
+            let kind = error.kind();
+            assert_eq!((kind.status.as_u16(), kind.code), (status, code));
+            assert_eq!(error.to_string(), refusal.to_string());
+        }
+    }
 
     #[test]
     fn a_detail_is_cut_between_two_characters() {
@@ -364,22 +637,11 @@ mod tests {
 
     #[test]
     fn a_client_error_never_happened_and_a_server_error_says_whether_it_did() {
-        let errors = [
-            ApiError::Starting,
-            ApiError::Submit(SubmitError::Overloaded),
-            ApiError::Submit(SubmitError::Crowded),
-            ApiError::Submit(SubmitError::NoLeader),
-            ApiError::Submit(SubmitError::DiskFull),
-            ApiError::Submit(SubmitError::Stopping),
-            ApiError::Submit(SubmitError::TimedOut),
-            ApiError::Submit(SubmitError::LeaderLost),
-            ApiError::Read(ReadError::NoLeader),
-            ApiError::Read(ReadError::Crowded),
-            ApiError::BodiesFull,
-            ApiError::AnswersFull,
-            ApiError::Refused(Refusal::SequenceExists),
-            ApiError::UnknownPath,
-        ];
+        let edge = refused_at_the_edge().into_iter().chain(not_served());
+        let table = refused_by_the_table().into_iter();
+        let errors = edge
+            .map(|(error, ..)| error)
+            .chain(table.map(|(refusal, ..)| ApiError::Refused(refusal)));
         for error in errors {
             let kind = error.kind();
             let unknown = kind.outcome == ProblemOutcome::Unknown;
@@ -389,5 +651,18 @@ mod tests {
                 "I5: {error:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_error_in_a_list_is_of_its_own_kind_and_names_its_position() {
+        let error = ApiError::Refused(Refusal::Retired).at(Some(3));
+
+        let kind = error.kind();
+        assert_eq!((kind.status.as_u16(), kind.code), (410, "retired"));
+        assert_eq!(error.position(), Some(3));
+        assert_eq!(
+            error.to_string(),
+            "at position 3: the sequence is retired: create it again, and it continues above its mark"
+        );
     }
 }

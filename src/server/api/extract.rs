@@ -11,11 +11,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer};
-use serde_path_to_error::Segment;
 use tokio::time::Instant;
 
 use super::error::ApiError;
-use super::{Api, Service};
+use super::{Api, Service, json};
 use crate::sequence::SequenceName;
 
 /// The largest body, in bytes.
@@ -178,30 +177,7 @@ async fn read_json<T: DeserializeOwned + Default>(
         return Ok(T::default());
     }
     refuse_other_media(headers)?;
-    parse_json(&bytes)
-}
-
-fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let position = match error.path().iter().next() {
-            Some(Segment::Seq { index }) => u32::try_from(*index).ok(),
-            _ => None,
-        };
-        let field = error.path().iter().last().map(ToString::to_string);
-        let reason = error.to_string();
-        let what = error.into_inner();
-        let error = match (field.as_deref(), what.to_string()) {
-            (_, reason) if reason.starts_with("unknown field") => ApiError::UnknownField { reason },
-            (Some("count"), _) if what.is_data() => ApiError::NoCount { reason },
-            _ => ApiError::InvalidBody { reason },
-        };
-        error.at(position)
-    });
-    let trailing = |error: serde_json::Error| ApiError::InvalidBody {
-        reason: error.to_string(),
-    };
-    parsed.and_then(|parsed| json.end().map(|()| parsed).map_err(trailing))
+    json::parse(&bytes)
 }
 
 /// Refuses a body that says of itself that it is not JSON. What common clients say of a body they know nothing about
@@ -306,47 +282,6 @@ mod tests {
             "the body is not understood: the body did not arrive within 10 s"
         );
         assert_eq!(begun.elapsed(), BODY_TIMEOUT);
-    }
-    use crate::wire::{LeaseBody, LeasePartBody};
-
-    #[test]
-    fn a_body_that_is_not_understood_is_refused_with_the_place() {
-        let invalid = |reason: &str| ApiError::InvalidBody {
-            reason: reason.to_owned(),
-        };
-        let unknown = |reason: &str| ApiError::UnknownField {
-            reason: reason.to_owned(),
-        };
-        for (body, error) in [
-            (
-                "{",
-                invalid("EOF while parsing an object at line 1 column 1"),
-            ),
-            ("{} 1", invalid("trailing characters at line 1 column 4")),
-            (
-                "{\"count\":1,\"count\":1}",
-                invalid("duplicate field `count` at line 1 column 18"),
-            ),
-            (
-                "{\"count\":true}",
-                ApiError::NoCount {
-                    reason: "count: invalid type: boolean `true`, expected an integer from 0 to 2^64 - 1, \
-                             as a number or a string of digits at line 1 column 13"
-                        .to_owned(),
-                },
-            ),
-            (
-                "{\"n\":1}",
-                unknown("unknown field `n`, expected `count` at line 1 column 4"),
-            ),
-        ] {
-            assert_eq!(parse_json::<LeaseBody>(body.as_bytes()), Err(error));
-        }
-
-        let parts = "[{\"sequence\":\"p\"},{\"sequence\":\"p\",\"count\":-1}]";
-        let error = parse_json::<Vec<LeasePartBody>>(parts.as_bytes()).unwrap_err();
-
-        assert!(matches!(error, ApiError::At { position: 1, .. }), "{error}");
     }
 
     #[test]

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::Service;
 use super::error::ApiError;
 use super::extract::{Name, Timeout, Write, WriteOptions, wants_text};
+use super::json::{List, Object};
 use crate::sequence::{
     Command, Grant, GrantPart, GrantParts, Outcome, RangeCount, Refusal, Settings,
 };
 use crate::server::batcher::{Committed, SubmitError};
 use crate::server::config::AutoCreate;
 use crate::server::types::LogId;
-use crate::wire::{GrantBody, GrantsBody, LeaseBody, LeasePartBody, Number, Object};
+use crate::wire::{GrantBody, GrantsBody, LeaseBody, LeasePartBody, Number};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,7 +75,7 @@ impl WriteOptions for LeaseAllOptions {
 }
 
 pub(super) async fn lease_all(
-    write: Write<LeaseAllOptions, Vec<Object<LeasePartBody>>>,
+    write: Write<LeaseAllOptions, List<Object<LeasePartBody>>>,
 ) -> Result<Response, ApiError> {
     let parts = parts(write.body)?;
     let command = grant_all(parts.clone(), write.service.auto_create);
@@ -164,7 +165,7 @@ fn answer<B: Serialize>(
     }
 }
 
-fn parts(bodies: Vec<Object<LeasePartBody>>) -> Result<GrantParts, ApiError> {
+fn parts(List(bodies): List<Object<LeasePartBody>>) -> Result<GrantParts, ApiError> {
     let parts = (0..).zip(bodies);
     let parts =
         parts.map(|(position, Object(body))| part(body).map_err(|error| error.at(Some(position))));
@@ -258,27 +259,28 @@ mod tests {
         );
     }
 
-    fn body(sequence: &str, count: u64) -> Object<LeasePartBody> {
-        Object(LeasePartBody {
-            sequence: sequence.to_owned(),
-            count: number(count),
-        })
+    fn list(parts: &[(&str, u64)]) -> List<Object<LeasePartBody>> {
+        let body = |(sequence, count): &(&str, u64)| LeasePartBody {
+            sequence: (*sequence).to_owned(),
+            count: number(*count),
+        };
+        List(parts.iter().map(body).map(Object).collect())
     }
 
     #[test]
     fn a_list_of_leases_is_refused_with_the_position_of_what_is_wrong() {
-        let error = parts(vec![body("p", 1), body("a/b", 1)]).unwrap_err();
+        let error = parts(list(&[("p", 1), ("a/b", 1)])).unwrap_err();
         assert_eq!(
             error.to_string(),
             "at position 1: a sequence name has '/' at byte 1: use letters and digits, and after the first also '.', '_', ':' and '-'"
         );
-        let error = parts(vec![body("p", 0)]).unwrap_err();
+        let error = parts(list(&[("p", 0)])).unwrap_err();
         assert_eq!(
             error.to_string(),
             "at position 0: count 0 is not 1 to 4294967295"
         );
         for length in [0, 257] {
-            let error = parts(vec![body("p", 1); length]).unwrap_err();
+            let error = parts(list(&vec![("p", 1); length])).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!("{length} leases are not 1 to 256")

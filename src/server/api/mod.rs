@@ -8,8 +8,10 @@ mod cluster;
 mod connections;
 mod error;
 mod extract;
+mod json;
 mod leases;
 mod listener;
+mod reads;
 mod sequences;
 
 use std::sync::Arc;
@@ -88,12 +90,12 @@ impl Api {
         Router::new()
             .route(
                 "/v1/sequences/{name}",
-                get(sequences::show)
+                get(reads::show)
                     .put(sequences::create)
                     .patch(sequences::alter)
                     .delete(sequences::retire),
             )
-            .route("/v1/sequences", get(sequences::list))
+            .route("/v1/sequences", get(reads::list))
             .route("/v1/leases", post(leases::lease_all))
             .route("/v1/sequences/{name}/leases", post(leases::lease))
             .route("/v1/sequences/{name}/advance", post(sequences::advance))
