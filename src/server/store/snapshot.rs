@@ -292,7 +292,7 @@ pub(crate) struct IncomingSnapshot {
     temporary: Temporary,
     file: tokio::fs::File,
     hasher: blake3::Hasher,
-    length: u64,
+    pub(super) length: u64,
     _place: OwnedSemaphorePermit,
 }
 
@@ -369,12 +369,6 @@ pub(crate) mod testing {
     /// An inbox in this directory.
     pub(crate) fn inbox(directory: &Path) -> SnapshotInbox {
         SnapshotInbox::new(snapshots(directory))
-    }
-
-    /// A snapshot that has grown to its bound.
-    pub(crate) fn at_its_bound(mut incoming: IncomingSnapshot) -> IncomingSnapshot {
-        incoming.length = SNAPSHOT_BYTES_MAX;
-        incoming
     }
 
     /// A snapshot in this directory, of at least so many bytes.

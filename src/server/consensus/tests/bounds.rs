@@ -189,3 +189,24 @@ async fn a_snapshot_whose_receiver_falls_silent_is_given_up_after_a_step() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_peer_that_takes_no_replies_is_not_read_any_more() {
+    let (_node, mut connection) = dialed(Purpose::Calls).await;
+    let mut sent = 0_u64;
+    let stalls = async {
+        loop {
+            let frame = tagged(sent + 1, &Call::Status).unwrap();
+            // As many frames as fill every buffer between the two ends.
+            let flushed = timeout(Duration::from_millis(300), connection.send(frame)).await;
+            if flushed.is_err() {
+                return;
+            }
+            sent += 1;
+        }
+    };
+
+    within(stalls).await;
+
+    assert!(64 < sent);
+}

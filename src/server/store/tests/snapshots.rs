@@ -8,6 +8,7 @@ use openraft::storage::{RaftLogStorage, RaftStateMachine};
 use super::fixture::*;
 use crate::sequence::{Command, Settings, Table};
 use crate::server::store::Store;
+use crate::server::store::snapshot_format::SNAPSHOT_BYTES_MAX;
 use crate::server::types::{Membership, StoredMembership};
 
 /// Creates this many sequences in entries of 200.
@@ -304,8 +305,8 @@ async fn a_batch_that_does_not_decode_ends_the_state_machine() {
 #[tokio::test]
 async fn a_snapshot_that_grows_beyond_all_bounds_is_refused_and_leaves_nothing() {
     let (guard, store) = new_store();
-    let incoming = store.snapshots.begin().await.unwrap();
-    let mut incoming = crate::server::store::testing::at_its_bound(incoming);
+    let mut incoming = store.snapshots.begin().await.unwrap();
+    incoming.length = SNAPSHOT_BYTES_MAX;
 
     let error = incoming.write(&[1]).await.unwrap_err();
 
