@@ -375,6 +375,14 @@ pub struct MemberBody {
     pub applied_index: Option<u64>,
     /// The hash of that state, 32 hexadecimal digits: nodes at one index have one hash.
     pub state_hash: Option<String>,
+    /// The records in its log.
+    pub log_entries: Option<u64>,
+    /// Their bytes.
+    pub log_bytes: Option<u64>,
+    /// The bytes of all records that it appended since it started.
+    pub log_bytes_appended: Option<u64>,
+    /// The last log index in its snapshot.
+    pub snapshot_index: Option<u64>,
 }
 
 /// What a node is to Raft.

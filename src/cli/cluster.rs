@@ -116,6 +116,10 @@ mod tests {
                 version: None,
                 applied_index: None,
                 state_hash: None,
+                log_entries: None,
+                log_bytes: None,
+                log_bytes_appended: None,
+                snapshot_index: None,
             }],
             tolerates_loss_of: None,
         };

@@ -92,6 +92,7 @@ fn describe_member(id: NodeId, leader: Option<NodeId>, view: MemberView) -> Memb
         .leader_last
         .zip(view.matched)
         .map(|(last, matched)| last.saturating_sub(matched));
+    let log = view.status.as_ref().map(|status| status.log);
     MemberBody {
         id: id.get(),
         role,
@@ -108,6 +109,10 @@ fn describe_member(id: NodeId, leader: Option<NodeId>, view: MemberView) -> Memb
             .status
             .as_ref()
             .map(|status| status.state_hash.to_string()),
+        log_entries: log.map(|log| log.entries),
+        log_bytes: log.map(|log| log.bytes),
+        log_bytes_appended: log.map(|log| log.appended_bytes),
+        snapshot_index: log.and_then(|log| log.snapshot_index),
         version: view.status.map(|status| status.version),
     }
 }

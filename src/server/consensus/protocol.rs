@@ -127,6 +127,21 @@ pub(crate) struct NodeStatus {
     pub(crate) state_hash: StateHash,
     /// How its disk is.
     pub(crate) disk: DiskState,
+    /// How much log it keeps.
+    pub(crate) log: LogStatus,
+}
+
+/// How much log a node keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogStatus {
+    /// Its records.
+    pub(crate) entries: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// The bytes of all that were appended since the node started.
+    pub(crate) appended_bytes: u64,
+    /// The last index in the snapshot that counts.
+    pub(crate) snapshot_index: Option<u64>,
 }
 
 /// Raft's RequestVote, also as a pre-vote.

@@ -7,7 +7,9 @@ use openraft::async_runtime::WatchReceiver;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::protocol::LogStatus;
 use super::{Call, Consensus, Leader, NodeStatus, ReadError, Reply, left_ms};
+use crate::server::store::Stretch;
 use crate::server::types::{Member, NodeId};
 
 /// The cluster as its leader sees it, or without one as the asked node does.
@@ -82,6 +84,17 @@ impl Consensus {
             last_log_index,
             state_hash: table.state_hash(),
             disk: self.disk().state(),
+            log: self.log_status(),
+        }
+    }
+
+    fn log_status(&self) -> LogStatus {
+        let Stretch { entries, bytes } = self.log_size.above(None);
+        LogStatus {
+            entries,
+            bytes,
+            appended_bytes: self.log_size.appended_bytes(),
+            snapshot_index: self.log_size.snapshot().map(|last| last.index()),
         }
     }
 

@@ -74,6 +74,7 @@ impl LogStore {
             let log_id = entry.log_id();
             let bytes = record::encode(&entry, view.last)?;
             view.append(entry, bytes.len())?;
+            view.appended_bytes += bytes.len() as u64;
             records.push(Encoded { log_id, bytes });
         }
         Ok(records)

@@ -92,10 +92,10 @@ impl LogSize {
         })
     }
 
-    /// All of the log.
-    #[cfg(test)]
-    pub(crate) fn all(&self) -> Stretch {
-        self.above(None)
+    /// The bytes of all records that were appended since the store was opened.
+    pub(crate) fn appended_bytes(&self) -> u64 {
+        let shared = self.shared.upgrade();
+        shared.map_or(0, |shared| shared.view().appended_bytes)
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct View {
     indices: Range<u64>,
     /// Of the records at these.
     sizes: Sizes,
+    /// The bytes of all records that were appended since the start.
+    pub(super) appended_bytes: u64,
     tail: VecDeque<Kept>,
     tail_bytes: usize,
     /// Entries below this index are in the database.

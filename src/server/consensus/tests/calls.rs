@@ -23,6 +23,7 @@ fn status_reply() -> Reply {
         last_log_index: None,
         state_hash: StateHash::default(),
         disk: DiskState::Fit,
+        log: LogStatus::default(),
     })
 }
 

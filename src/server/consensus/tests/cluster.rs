@@ -91,6 +91,7 @@ impl PeerService for RaftService {
             last_log_index: None,
             state_hash: StateHash::default(),
             disk: DiskState::Fit,
+            log: LogStatus::default(),
         }
     }
 

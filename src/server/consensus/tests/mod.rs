@@ -33,7 +33,7 @@ use super::frame::Connection;
 use super::handshake::{self, Answer, HELLO_BYTES_MAX, Hello, Purpose};
 use super::listener::Listener;
 use super::peers::{LocalNode, Peers};
-use super::protocol::{NodeStatus, ReadIndexReply};
+use super::protocol::{LogStatus, NodeStatus, ReadIndexReply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
 use crate::sequence::StateHash;
@@ -385,6 +385,7 @@ impl PeerService for Recorder {
             last_log_index: None,
             state_hash: StateHash::default(),
             disk: DiskState::Fit,
+            log: LogStatus::default(),
         }
     }
 

@@ -302,7 +302,7 @@ async fn a_log_of_large_batches_is_purged_long_before_it_has_ten_thousand_entrie
     let mut snapshots = BTreeSet::new();
     while snapshots.len() < 3 {
         propose(&nodes, &batch).await;
-        let log = nodes[0].log_size.all();
+        let log = nodes[0].log_size.above(None);
         assert!(log.entries < 1_000, "{log:?} without a snapshot");
         longest = longest.max(log.bytes);
         snapshots.extend(nodes[0].purged());
@@ -356,7 +356,7 @@ async fn what_waits_for_the_leader_is_bounded_and_goes_into_entries_that_fit() {
     let commands = batch(vec![grant; count.min(BATCH_COMMANDS_MAX)]);
     let encoded: bytes::Bytes = codec::encode(&commands).into();
     assert!(2 * encoded.len() < PROPOSAL_BYTES_MAX && PROPOSAL_BYTES_MAX < 3 * encoded.len());
-    let before = nodes[0].log_size.all();
+    let before = nodes[0].log_size.above(None);
     cluster.places[0].disk.hang();
 
     let mut answers = Vec::new();
@@ -382,7 +382,7 @@ async fn what_waits_for_the_leader_is_bounded_and_goes_into_entries_that_fit() {
         let answer = within(answer).await.unwrap();
         assert!(matches!(answer, ForwardReply::Applied { .. }), "{answer:?}");
     }
-    let after = nodes[0].log_size.all();
+    let after = nodes[0].log_size.above(None);
     let entries = after.entries - before.entries;
     assert!(taken / 2 <= usize::try_from(entries).unwrap());
 }
@@ -420,7 +420,7 @@ async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and
     }
     let leader = stored_leader(&nodes).await;
     wait_until(|| behind < leader.purged().map(|purged| purged.index())).await;
-    assert!(leader.log_size.all().entries <= 2 * retention.lag.entries);
+    assert!(leader.log_size.above(None).entries <= 2 * retention.lag.entries);
 
     place.disk.go_on();
     wait_until(|| slow.applied() == leader.applied()).await;

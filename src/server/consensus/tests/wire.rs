@@ -246,12 +246,19 @@ fn replies_keep_their_bytes() {
         last_log_index: None,
         state_hash: fixed(12),
         disk: DiskState::Fit,
+        log: LogStatus {
+            entries: 1,
+            bytes: 2,
+            appended_bytes: 3,
+            snapshot_index: Some(4),
+        },
     };
     keeps(
         &Reply::Status(status),
         "\
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
-        000000000000000c 0000000000000000 00000000000000 00000000",
+        000000000000000c 0000000000000000 00000000000000 00000000 \
+        0100000000000000 0200000000000000 0300000000000000 010400000000000000",
     );
     let reason = "no".to_owned();
     keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
