@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::bodies::BODIES_BYTES_MAX;
+use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
 use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::ReadError;
@@ -58,6 +58,8 @@ pub(super) enum ApiError {
     BodyTooLarge { limit: usize },
     #[error("large bodies of {BODIES_BYTES_MAX} bytes are on their way to this node already")]
     BodiesFull,
+    #[error("large answers of {ANSWERS_BYTES_MAX} bytes are on their way from this node already")]
+    AnswersFull,
     #[error(transparent)]
     Refused(Refusal),
     /// In a list of leases, of which none happened.
@@ -165,7 +167,7 @@ impl ApiError {
                 "body_too_large",
                 "send a smaller body",
             ),
-            Self::BodiesFull | Self::Read(ReadError::Crowded) => overloaded(),
+            Self::BodiesFull | Self::AnswersFull | Self::Read(ReadError::Crowded) => overloaded(),
             Self::Refused(refusal) => refusal_kind(refusal),
             Self::At { error, .. } => error.kind(),
             Self::Starting => refused(
@@ -588,6 +590,12 @@ mod tests {
                 503,
                 "overloaded",
                 "the read waited behind others until its deadline",
+            ),
+            (
+                ApiError::AnswersFull,
+                503,
+                "overloaded",
+                "large answers of 33554432 bytes are on their way from this node already",
             ),
             (
                 ApiError::BodiesFull,

@@ -215,3 +215,39 @@ fn damaged(file: &Path, bytes: &[u8], source: FrameError) -> StoreError {
     }
     StoreError::IdentityDamaged { path, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::server::types::{ADDRESS_BYTES_MAX, Address, ClusterId, Member};
+
+    #[test]
+    fn the_longest_formation_record_fits_and_more_than_its_bound_is_not_read() {
+        let longest: Address = format!("{}:1", "a".repeat(ADDRESS_BYTES_MAX - 2))
+            .parse()
+            .unwrap();
+        let member = Member {
+            api: longest.clone(),
+            peer: longest,
+            ..Member::default()
+        };
+        let of = |members: u64| Identity {
+            incarnation: Incarnation::generate(),
+            formation: Some(FormationRecord {
+                cluster: ClusterId::generate(),
+                node: 1.into(),
+                members: (1..=members)
+                    .map(|id| (id.into(), member.clone()))
+                    .collect::<BTreeMap<_, _>>(),
+            }),
+        };
+
+        let read = decode(&encode(&of(9), StoreState::Made)).unwrap();
+        let too_long = decode(&encode(&of(1_000), StoreState::Made));
+
+        assert_eq!(read.formation.unwrap().members.len(), 9);
+        assert!(matches!(too_long, Err(FrameError::Content(_))));
+    }
+}

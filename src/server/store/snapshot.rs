@@ -371,6 +371,12 @@ pub(crate) mod testing {
         SnapshotInbox::new(snapshots(directory))
     }
 
+    /// A snapshot that has grown to its bound.
+    pub(crate) fn at_its_bound(mut incoming: IncomingSnapshot) -> IncomingSnapshot {
+        incoming.length = SNAPSHOT_BYTES_MAX;
+        incoming
+    }
+
     /// A snapshot in this directory, of at least so many bytes.
     pub(crate) fn snapshot(
         directory: &Path,

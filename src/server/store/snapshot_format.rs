@@ -256,3 +256,55 @@ impl<F: Read> Read for Hashing<F> {
         Ok(read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::{Command, Position, Settings, testing::batch};
+
+    fn refusal(bytes: &[u8]) -> String {
+        read(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_header_or_piece_beyond_its_bound_is_refused_before_it_is_read() {
+        let mut header = MAGIC.to_vec();
+        header.extend(u32::MAX.to_le_bytes());
+        let mut piece = Vec::new();
+        write(&State::default(), &mut piece).unwrap();
+        piece.extend(u32::try_from(PIECE_BYTES_MAX + 1).unwrap().to_le_bytes());
+
+        assert_eq!(
+            refusal(&header),
+            "a piece of 4294967295 bytes is longer than 131072"
+        );
+        assert_eq!(
+            refusal(&piece),
+            "a piece of 65545 bytes is longer than 65544"
+        );
+    }
+
+    #[test]
+    fn a_piece_of_the_largest_sequences_fits() {
+        let count = PIECE_SEQUENCES_MAX + 1;
+        let create = |number: usize| Command::Create {
+            sequence: format!("{number:0>128}").parse().unwrap(),
+            settings: Settings::default(),
+        };
+        let mut table = Table::default();
+        let position = Position {
+            index: u64::MAX,
+            elapsed_ms: 0,
+        };
+        table.apply(position, &[batch((0..count).map(create).collect())]);
+        let state = State {
+            table,
+            ..State::default()
+        };
+
+        let mut bytes = Vec::new();
+        write(&state, &mut bytes).unwrap();
+
+        assert_eq!(read(&*bytes).unwrap().0, state);
+    }
+}
