@@ -32,6 +32,7 @@ use self::config::Config;
 use self::consensus::{
     Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Proposer,
 };
+use self::error::Listening;
 pub(crate) use self::error::ServerError;
 use self::store::{DataDir, FormationRecord, Identity, Store, StoreClosed, StoreFailed};
 use self::tasks::Tasks;
@@ -51,13 +52,19 @@ pub(crate) async fn run(config: Config, stop: impl Future<Output = ()>) -> Resul
     let mut node = Node::listen(config)?;
     let mut stop = pin!(stop);
     let started = match select(stop.as_mut(), pin!(node.start())).await {
-        Either::Left(((), _)) => Ok(None),
+        Either::Left(((), _)) => {
+            tracing::info!("stopping");
+            Ok(None)
+        }
         Either::Right((started, _)) => started.map(Some),
     };
     let (consensus, ended) = match started {
         Ok(Some(consensus)) => {
             let ended = match select(stop, pin!(node.ended(&consensus))).await {
-                Either::Left(((), _)) => Ok(()),
+                Either::Left(((), _)) => {
+                    tracing::info!("stopping");
+                    Ok(())
+                }
                 Either::Right((ended, _)) => Err(ended),
             };
             (Some(consensus), ended)
@@ -91,9 +98,10 @@ impl Node {
         // What was told wrongly is refused before anything is made.
         let peer_at = config.bind_address(&config.peer_listen)?;
         let api_at = config.bind_address(&config.api_listen)?;
+        let peer_listener = bind(Listening::Peers, &config.peer_listen, peer_at)?;
+        let api_listener = bind(Listening::Api, &config.api_listen, api_at)?;
         let dir = DataDir::open(&config.data_dir)?;
-        let peer_listener = bind("peer", &config.peer_listen, peer_at)?;
-        let api_listener = bind("API", &config.api_listen, api_at)?;
+        Store::refuse_orphan(&dir)?;
         Ok(Self {
             plan: plan(&config, &api_listener, &peer_listener),
             config,
@@ -112,7 +120,6 @@ impl Node {
     /// Starts everything from the outside in: what answers `starting`, then the cluster's forming, the store, Raft,
     /// and at last the service.
     async fn start(&mut self) -> Result<Consensus, ServerError> {
-        self.write_ready_file()?;
         let (identity, identity_seen) = watch::channel(self.dir.identity().clone());
         let (inbound, inbound_seen) = watch::channel(None);
         self.serve_peers(identity_seen, inbound_seen)?;
@@ -120,6 +127,9 @@ impl Node {
 
         let record = consensus::form(&mut self.dir, &self.plan, &identity).await?;
         let store = open_store(&self.dir)?;
+        // A directory that is refused is left as it was, so this comes after all that may refuse it.
+        self.write_ready_file()?;
+        warn_if_even(record.members.len());
         self.failed = Some(store.failed);
         self.closed = Some(store.closed);
         let peers = self.peers(&record);
@@ -168,7 +178,7 @@ impl Node {
         let record = self.dir.identity().formation.as_ref();
         let refused = async {
             match consensus::initialize(consensus, &self.plan, record).await {
-                Ok(()) => std::future::pending().await,
+                Ok(()) => consensus::refused(&self.plan, record).await,
                 Err(refused) => refused,
             }
         };
@@ -181,7 +191,6 @@ impl Node {
 
     /// Stops from the outside in: no new requests, the open ones answered while Raft still runs, then Raft.
     async fn stop(self, consensus: Option<Consensus>) {
-        tracing::info!("stopping");
         self.http.graceful_shutdown(Some(DRAIN_TIMEOUT));
         self.front.finish().await;
         self.service.send_replace(None);
@@ -217,7 +226,7 @@ impl Node {
         identity: watch::Receiver<Identity>,
         inbound: watch::Receiver<Option<Inbound>>,
     ) -> Result<(), ServerError> {
-        let bound = |source| self.bind_error("peer", &self.config.peer_listen, source);
+        let bound = |source| bind_error(Listening::Peers, &self.config.peer_listen, source);
         let listener = self.peer_listener.try_clone().map_err(bound)?;
         listener.set_nonblocking(true).map_err(bound)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(bound)?;
@@ -234,7 +243,7 @@ impl Node {
     }
 
     fn serve_api(&self) -> Result<(), ServerError> {
-        let bound = |source| self.bind_error("API", &self.config.api_listen, source);
+        let bound = |source| bind_error(Listening::Api, &self.config.api_listen, source);
         let listener = self.api_listener.try_clone().map_err(bound)?;
         let routes = Api::new(self.plan.node, self.service.subscribe()).router();
         let http = self.http.clone();
@@ -275,18 +284,29 @@ impl Node {
             .and_then(|()| std::fs::rename(&temporary, &path))
             .map_err(failed)
     }
+}
 
-    fn bind_error(
-        &self,
-        purpose: &'static str,
-        address: &Address,
-        source: std::io::Error,
-    ) -> ServerError {
-        ServerError::Bind {
-            purpose,
-            address: address.clone(),
-            source,
-        }
+/// An even number of nodes needs a larger majority than the odd one below, and survives no more losses.
+fn warn_if_even(nodes: usize) {
+    if !nodes.is_multiple_of(2) {
+        return;
+    }
+    let fewer = nodes.saturating_sub(1);
+    let tolerated = match fewer / 2 {
+        0 => "none".to_owned(),
+        losses => losses.to_string(),
+    };
+    let what = format!(
+        "{nodes} nodes tolerate the loss of {tolerated}, no more than {fewer} would: use an odd number"
+    );
+    tracing::warn!(count = nodes, error = what, "even number of nodes");
+}
+
+fn bind_error(listening: Listening, address: &Address, source: std::io::Error) -> ServerError {
+    ServerError::Bind {
+        listening,
+        address: address.clone(),
+        source,
     }
 }
 
@@ -296,22 +316,18 @@ fn open_store(dir: &DataDir) -> Result<Store, ServerError> {
 }
 
 fn bind(
-    purpose: &'static str,
+    listening: Listening,
     address: &Address,
     at: SocketAddr,
 ) -> Result<TcpListener, ServerError> {
-    TcpListener::bind(at).map_err(|source| ServerError::Bind {
-        purpose,
-        address: address.clone(),
-        source,
-    })
+    TcpListener::bind(at).map_err(|source| bind_error(listening, address, source))
 }
 
 /// The members as they are to be, with the addresses that a lone node was given by the system.
 fn plan(config: &Config, api: &TcpListener, peer: &TcpListener) -> Plan {
     let alone = config.members.len() == 1;
     let bound = |listener: &TcpListener, configured: &Address| match listener.local_addr() {
-        Ok(address) if alone && configured.as_str().ends_with(":0") => Address::from(address),
+        Ok(address) if alone && configured.port() == 0 => Address::from(address),
         _ => configured.clone(),
     };
     let planned = |(id, member): (&NodeId, &config::MemberConfig)| {

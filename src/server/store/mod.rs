@@ -1,11 +1,12 @@
 //! Step 4 of the walk: what a node promised, on disk.
 //!
-//! Read in this order: `identity` (whose directory it is), `startup` (what a start checks), `database` and
+//! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
 //! reads), `state_machine` (what it applies), `snapshot` with `snapshot_format` (what replaces a purged log).
 //! `record`, `frame`, `files` and `error` serve them. Nothing here knows the network or HTTP.
 
 mod database;
+mod directory;
 mod error;
 mod files;
 mod frame;
@@ -30,6 +31,8 @@ pub(crate) use log::LogStore;
 pub(crate) use snapshot::testing;
 pub(crate) use snapshot::{SnapshotFile, SnapshotInbox};
 pub(crate) use state_machine::{StateMachine, TableReader};
+#[cfg(test)]
+pub(crate) use tests::refusals;
 
 use std::io;
 use std::sync::Arc;
@@ -103,6 +106,17 @@ impl Store {
     /// [`StoreError`] with what is missing and the way out.
     pub(crate) fn open(dir: &DataDir) -> Result<Self, StoreError> {
         Self::open_with(dir, Probe::default())
+    }
+
+    /// Refuses a database that holds something beside an identity that is in no cluster: before that joins one.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is one, or it cannot be told.
+    pub(crate) fn refuse_orphan(dir: &DataDir) -> Result<(), StoreError> {
+        if dir.identity().formation.is_none() {
+            startup::find(&startup::Paths::of(dir.path()), dir.store_state())?;
+        }
+        Ok(())
     }
 
     fn open_with(dir: &DataDir, probe: Probe) -> Result<Self, StoreError> {

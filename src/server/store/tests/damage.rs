@@ -9,12 +9,13 @@ use tempfile::TempDir;
 
 use super::fixture::*;
 use crate::sequence::Table;
+use crate::server::store::error::WAY_OUT;
 use crate::server::store::{DataDir, Store, StoreError};
 use crate::server::types::{Entry, Vote};
 
 /// What was acknowledged.
 #[derive(Debug, Clone, PartialEq)]
-struct Acknowledged {
+pub(super) struct Acknowledged {
     vote: Option<Vote>,
     state: LogState<crate::server::types::TypeConfig>,
     entries: Vec<Entry>,
@@ -33,7 +34,7 @@ impl Acknowledged {
 }
 
 /// A directory with a vote, a purged and truncated log and a snapshot, as a killed process leaves it.
-async fn template() -> (TempDir, Acknowledged) {
+pub(super) async fn template() -> (TempDir, Acknowledged) {
     let (guard, mut store) = new_store();
     for term in 1..=20 {
         store.log.save_vote(&vote(term)).await.unwrap();
@@ -76,7 +77,7 @@ async fn fate_of(path: &Path, acknowledged: &Acknowledged, damage: &str) -> Fate
     Fate::Right
 }
 
-fn flip(file: &Path, bit: u64) {
+pub(super) fn flip(file: &Path, bit: u64) {
     let mut bytes = fs::read(file).unwrap();
     let byte = &mut bytes[usize::try_from(bit / 8).unwrap()];
     *byte ^= 1 << (bit % 8);
@@ -84,7 +85,7 @@ fn flip(file: &Path, bit: u64) {
 }
 
 /// Places spread over a file, mostly where there is something.
-fn bits_of(file: &Path, count: usize) -> Vec<u64> {
+pub(super) fn bits_of(file: &Path, count: usize) -> Vec<u64> {
     let bytes = fs::read(file).unwrap();
     let used: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
     (0..count)
@@ -98,7 +99,7 @@ fn bits_of(file: &Path, count: usize) -> Vec<u64> {
         .collect()
 }
 
-fn snapshot_of(path: &Path) -> PathBuf {
+pub(super) fn snapshot_of(path: &Path) -> PathBuf {
     snapshot_paths(path).into_iter().next().unwrap()
 }
 
@@ -246,9 +247,6 @@ async fn a_shortened_superblock_is_refused() {
     }
 }
 
-const WAY_OUT: &str =
-    "put the whole directory back as it last was, or empty it and let the node join as a new one";
-
 #[tokio::test]
 async fn whatever_is_deleted_is_missed_by_name() {
     let (template, _) = template().await;
@@ -363,13 +361,17 @@ async fn an_older_database_beside_a_newer_superblock_is_refused() {
 
 /// Changes the log behind the store's back.
 fn with_log(path: &Path, change: impl FnOnce(&sled::Tree)) {
+    with_tree(path, "log", change);
+}
+
+pub(super) fn with_tree(path: &Path, tree: &str, change: impl FnOnce(&sled::Tree)) {
     let database = sled::Config::new()
         .path(path.join("sled"))
         .segment_size(8 * 1024 * 1024)
         .flush_every_ms(None)
         .open()
         .unwrap();
-    change(&database.open_tree("log").unwrap());
+    change(&database.open_tree(tree).unwrap());
     database.flush().unwrap();
 }
 
@@ -510,13 +512,21 @@ async fn a_purged_log_without_the_snapshot_for_it_is_refused() {
     );
 }
 
+/// A frame of the version after its own, whole.
+pub(super) fn raised(frame: &[u8], magic_length: usize) -> Vec<u8> {
+    use crate::server::store::frame;
+    let (magic, rest) = frame.split_at(magic_length);
+    let mut magic = magic.to_vec();
+    *magic.last_mut().unwrap() += 1;
+    frame::seal(&magic, &rest[4..])
+}
+
 #[tokio::test]
 async fn files_of_a_later_version_are_left_alone() {
-    use crate::server::store::frame;
     let (template, _) = template().await;
-    let mut superblock = frame::seal(b"HWslot\0\x02", &[0; 4084]);
-    superblock.resize(8192, 0);
-    let identity = frame::seal(b"HWident\x02", b"other");
+    let slots = fs::read(template.path().join("superblock")).unwrap();
+    let superblock = [raised(&slots[..4096], 8), slots[4096..].to_vec()].concat();
+    let identity = raised(&fs::read(template.path().join("identity")).unwrap(), 8);
     for (file, bytes) in [("superblock", superblock), ("identity", identity)] {
         let copy = copy_of(template.path());
         let path = copy.path().join(file);
@@ -524,10 +534,70 @@ async fn files_of_a_later_version_are_left_alone() {
 
         let error = open(copy.path()).unwrap_err().to_string();
 
-        let expected = format!("{} was written by a later version", path.display());
-        assert!(error.starts_with(&expected), "{error}");
+        assert_eq!(error, later(&path));
         assert_eq!(fs::read(path).unwrap(), bytes);
     }
+}
+
+fn later(path: &Path) -> String {
+    format!(
+        "{} was written by a later version: start that version, or {WAY_OUT}",
+        path.display()
+    )
+}
+
+#[tokio::test]
+async fn a_value_or_a_record_of_a_later_version_is_no_damage() {
+    let (template, _) = template().await;
+    for tree in ["log", "meta"] {
+        let copy = copy_of(template.path());
+        with_tree(copy.path(), tree, |tree| {
+            let (key, value) = tree.last().unwrap().unwrap();
+            tree.insert(key, raised(&value, 1)).unwrap();
+        });
+
+        let error = open(copy.path()).unwrap_err().to_string();
+
+        assert_eq!(error, later(&copy.path().join("sled")));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_later_version_is_no_damage() {
+    let (template, _) = template().await;
+    let snapshot = snapshot_of(template.path());
+    let mut bytes = fs::read(&snapshot).unwrap();
+    bytes[7] += 1;
+    let (now, then) = (
+        blake3::hash(&fs::read(&snapshot).unwrap()),
+        blake3::hash(&bytes),
+    );
+    fs::write(&snapshot, &bytes).unwrap();
+
+    // With the checksum of another file it is damage.
+    let error = open(template.path()).unwrap_err();
+    assert!(
+        matches!(error, StoreError::SnapshotDamaged { .. }),
+        "{error:?}"
+    );
+
+    let superblock = template.path().join("superblock");
+    let slots = fs::read(&superblock).unwrap();
+    let slots: Vec<u8> = slots
+        .chunks(4096)
+        .flat_map(|slot| {
+            let at = slot.windows(32).position(|bytes| bytes == now.as_bytes());
+            let at = at.expect("every slot names the snapshot");
+            let mut body = slot[12..].to_vec();
+            body[at - 12..at + 20].copy_from_slice(then.as_bytes());
+            crate::server::store::frame::seal(&slot[..8], &body)
+        })
+        .collect();
+    fs::write(&superblock, slots).unwrap();
+    assert_eq!(
+        open(template.path()).unwrap_err().to_string(),
+        later(&snapshot)
+    );
 }
 
 #[tokio::test]
@@ -600,12 +670,26 @@ async fn a_directory_that_is_none_is_refused_by_name() {
     let guard = tempfile::tempdir().unwrap();
     let file = guard.path().join("file");
     fs::write(&file, "").unwrap();
+    let link = guard.path().join("link");
+    let target = guard.path().join("not-mounted");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
 
-    for path in [file.clone(), file.join("below")] {
-        let error = DataDir::open(&path).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("cannot create the data directory {}", path.display())
-        );
+    for (path, at) in [
+        (file.clone(), &file),
+        (file.join("below"), &file),
+        (link.clone(), &link),
+        (link.join("below"), &link),
+    ] {
+        let error = DataDir::open(&path).unwrap_err().to_string();
+
+        let at = at.display();
+        let what = if path.starts_with(&file) {
+            format!("{at} is not a directory: move it away, or ")
+        } else {
+            let target = target.display();
+            format!("{at} is a link to {target}, where nothing is: mount or make that, or ")
+        };
+        assert_eq!(error, format!("{what}choose another data directory"));
     }
+    assert!(!target.exists());
 }

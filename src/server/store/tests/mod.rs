@@ -3,6 +3,7 @@
 mod damage;
 mod fixture;
 mod golden;
+pub(crate) mod refusals;
 mod restart;
 mod snapshots;
 mod suite;
