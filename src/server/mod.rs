@@ -35,6 +35,8 @@ use self::consensus::{
 use self::error::Listening;
 pub(crate) use self::error::ServerError;
 use self::store::{DataDir, FormationRecord, Identity, Store, StoreClosed, StoreFailed};
+#[cfg(feature = "cli")]
+pub(crate) use self::store::{EntryView, InspectError, Inspection, Verdict, VoteView, inspect};
 use self::tasks::Tasks;
 use self::types::{Address, LogId, NodeId};
 

@@ -2,8 +2,8 @@
 //!
 //! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
-//! reads), `state_machine` (what it applies), `snapshot` with `snapshot_format` (what replaces a purged log).
-//! `record`, `frame`, `files` and `error` serve them. Nothing here knows the network or HTTP.
+//! reads), `state_machine` (what it applies), `snapshot` with `snapshot_format` (what replaces a purged log), and
+//! `inspect` (all of it, from outside). `record`, `frame`, `files` and `error` serve them. Nothing here knows the network or HTTP.
 
 mod database;
 mod directory;
@@ -11,6 +11,10 @@ mod error;
 mod files;
 mod frame;
 mod identity;
+#[cfg(feature = "cli")]
+mod inspect;
+#[cfg(feature = "cli")]
+mod inspection;
 mod log;
 mod probe;
 mod record;
@@ -26,6 +30,10 @@ mod writer;
 
 pub(crate) use error::StoreError;
 pub(crate) use identity::{DataDir, FormationRecord, Identity};
+#[cfg(feature = "cli")]
+pub(crate) use inspect::{InspectError, inspect};
+#[cfg(feature = "cli")]
+pub(crate) use inspection::{EntryView, Inspection, Verdict, VoteView};
 pub(crate) use log::LogStore;
 #[cfg(test)]
 pub(crate) use snapshot::testing;
