@@ -11,9 +11,15 @@ mod crash;
 #[cfg(test)]
 mod formation;
 #[cfg(test)]
+mod inspect;
+#[cfg(test)]
+mod node;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod scripts;
+#[cfg(test)]
+mod surroundings;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]
