@@ -60,6 +60,7 @@ fn every_verb_has_a_help_with_examples_on_standard_output() {
         &["sequence", "show"],
         &["sequence", "advance"],
         &["cluster", "status"],
+        &["inspect"],
         &["verify"],
     ] {
         let said = highwater(&[verb, &["--help"]].concat());

@@ -17,12 +17,16 @@ mod disk_full;
 #[cfg(test)]
 mod formation;
 #[cfg(test)]
+mod inspect;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 #[path = "../lone/mod.rs"]
 mod lone;
 #[cfg(test)]
 mod mounts;
+#[cfg(test)]
+mod node;
 #[cfg(test)]
 mod overload;
 #[cfg(test)]
@@ -35,6 +39,8 @@ mod readme;
 mod refusals;
 #[cfg(test)]
 mod scripts;
+#[cfg(test)]
+mod surroundings;
 #[cfg(test)]
 mod sync_errors;
 #[cfg(test)]

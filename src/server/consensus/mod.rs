@@ -4,6 +4,7 @@
 //! Below it are the frames between the nodes and the forming of a new cluster. Nothing here knows HTTP, and
 //! nothing here looks into a batch.
 
+mod belonging;
 mod formation;
 mod inbound;
 mod linearize;
@@ -44,6 +45,7 @@ use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{Config, Raft, SnapshotPolicy};
 use tokio::time::Instant;
 
+pub(crate) use belonging::refused;
 pub(crate) use formation::{FormationError, Plan, PlannedMember, form, initialize};
 pub(crate) use inbound::Inbound;
 pub(crate) use linearize::ReadError;
