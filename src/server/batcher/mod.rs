@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use self::courier::{Courier, Place};
-use self::queue::Queue;
+use self::queue::{Queue, size};
 use self::request::{Pending, Ticket};
 use super::consensus::{Consensus, Forwarded};
 use super::types::LogId;
@@ -26,6 +26,8 @@ use crate::sequence::{Command, Outcome};
 
 /// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work.
 const QUEUE_MAX: usize = 16_384;
+/// What these requests may take in memory. Some hundred of the largest are as much as all of the common ones.
+const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Batches in flight at once. With only one, the first request after an answer would travel alone and all others wait
 /// for its return; the leader merges what arrives meanwhile into one entry anyway.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
@@ -44,6 +46,9 @@ pub(crate) enum SubmitError {
     /// Not applied: the node's queue is full.
     #[error("{QUEUE_MAX} requests wait at this node already")]
     Overloaded,
+    /// Not applied: the requests at the node are too large together.
+    #[error("requests of {QUEUE_BYTES_MAX} bytes wait at this node already")]
+    OutOfRoom,
     /// Not applied: no leader took the request before its deadline.
     #[error("no leader took the request before its deadline")]
     NoLeader,
@@ -66,6 +71,8 @@ pub(crate) enum SubmitError {
 pub(crate) struct Handle {
     consensus: Consensus,
     queue: mpsc::Sender<Pending>,
+    /// One permit for each byte that may wait.
+    room: Arc<Semaphore>,
 }
 
 impl Handle {
@@ -78,6 +85,7 @@ impl Handle {
         command: Command,
         deadline: Instant,
     ) -> Result<Committed, SubmitError> {
+        let room = reserve(&self.room, &command)?;
         let ticket = Arc::new(Ticket::default());
         let (reply, answer) = oneshot::channel();
         let pending = Pending {
@@ -85,6 +93,7 @@ impl Handle {
             deadline,
             ticket: Arc::clone(&ticket),
             reply,
+            _room: room,
         };
         self.queue
             .try_send(pending)
@@ -121,6 +130,7 @@ impl Batcher {
         let handle = Handle {
             consensus: consensus.clone(),
             queue: sender,
+            room: Arc::new(Semaphore::new(QUEUE_BYTES_MAX)),
         };
         let batcher = Self {
             queue: Queue::new(queue),
@@ -165,4 +175,11 @@ impl Batcher {
             ack: oldest - 1,
         }
     }
+}
+
+/// The command's share of the room, until it is answered.
+fn reserve(room: &Arc<Semaphore>, command: &Command) -> Result<OwnedSemaphorePermit, SubmitError> {
+    let size = u32::try_from(size(command)).unwrap_or(u32::MAX);
+    let reserved = Arc::clone(room).try_acquire_many_owned(size);
+    reserved.map_err(|_full| SubmitError::OutOfRoom)
 }

@@ -63,7 +63,7 @@ impl Queue {
 }
 
 /// An upper bound of a command's encoded size.
-fn size(command: &Command) -> usize {
+pub(super) fn size(command: &Command) -> usize {
     match command {
         Command::Grant { sequence, .. } => GRANT_BYTES + sequence.as_str().len(),
         Command::Create { sequence, .. }
@@ -81,9 +81,10 @@ fn size(command: &Command) -> usize {
 mod tests {
     use std::sync::Arc;
 
-    use tokio::sync::oneshot;
+    use tokio::sync::{Semaphore, oneshot};
 
     use super::super::courier::{Place, freeze};
+    use super::super::{QUEUE_BYTES_MAX, QUEUE_MAX, SubmitError, reserve};
     use super::*;
     use crate::sequence::{
         Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, RangeCount,
@@ -129,9 +130,7 @@ mod tests {
                     max_lease: Some(RangeCount::ONE),
                 },
             },
-            Command::Retire {
-                sequence: sequence.clone(),
-            },
+            Command::Retire { sequence },
             largest_lease(),
         ];
         for command in commands {
@@ -150,8 +149,9 @@ mod tests {
         }
     }
 
-    fn pending(command: Command) -> Pending {
+    fn pending(command: Command, room: &Arc<Semaphore>) -> Pending {
         Pending {
+            _room: reserve(room, &command).unwrap(),
             command,
             deadline: tokio::time::Instant::now(),
             ticket: Arc::default(),
@@ -162,8 +162,9 @@ mod tests {
     /// The batches that these requests become, when all of them are there before the first batch is made.
     async fn batches(commands: &[Command]) -> Vec<Vec<Pending>> {
         let (arrive, arriving) = mpsc::channel(commands.len());
+        let room = Arc::new(Semaphore::new(64 * 1024 * 1024));
         for command in commands {
-            arrive.try_send(pending(command.clone())).unwrap();
+            arrive.try_send(pending(command.clone(), &room)).unwrap();
         }
         drop(arrive);
         let mut queue = Queue::new(arriving);
@@ -203,6 +204,32 @@ mod tests {
 
         let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
         assert_eq!(sizes, [BATCH_COMMANDS_MAX, BATCH_COMMANDS_MAX, 1]);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_by_its_bytes_until_it_is_answered() {
+        let room = Arc::new(Semaphore::new(QUEUE_BYTES_MAX));
+        let mut waiting = Vec::new();
+
+        let refused = loop {
+            match reserve(&room, &largest_lease()) {
+                Ok(_) => waiting.push(pending(largest_lease(), &room)),
+                Err(error) => break error,
+            }
+        };
+
+        assert_eq!(refused, SubmitError::OutOfRoom);
+        assert_eq!(
+            refused.to_string(),
+            "requests of 8388608 bytes wait at this node already"
+        );
+        assert_eq!(waiting.len(), QUEUE_BYTES_MAX / size(&largest_lease()));
+        waiting.pop();
+        assert!(reserve(&room, &largest_lease()).is_ok());
+        assert!(
+            size(&grant()) * QUEUE_MAX + NAME_LENGTH_MAX * QUEUE_MAX <= QUEUE_BYTES_MAX,
+            "the common ones are bounded by their number"
+        );
     }
 
     #[test]

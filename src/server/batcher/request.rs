@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::{Committed, SubmitError};
@@ -16,6 +16,8 @@ pub(super) struct Pending {
     pub(super) deadline: Instant,
     pub(super) ticket: Arc<Ticket>,
     pub(super) reply: oneshot::Sender<Result<Committed, SubmitError>>,
+    /// Its share of what may wait at this node.
+    pub(super) _room: OwnedSemaphorePermit,
 }
 
 impl Pending {
