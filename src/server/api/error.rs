@@ -187,6 +187,12 @@ fn submit_kind(error: SubmitError) -> Kind {
             ProblemOutcome::NotApplied,
             "free space on the nodes' disks: grants resume by themselves",
         ),
+        SubmitError::DiskStuck => (
+            unavailable,
+            "disk_stuck",
+            ProblemOutcome::NotApplied,
+            "send it again to another node; look at this node's disk",
+        ),
         SubmitError::Stopping => (
             unavailable,
             "draining",
@@ -257,6 +263,7 @@ mod tests {
             ApiError::Submit(SubmitError::Crowded),
             ApiError::Submit(SubmitError::NoLeader),
             ApiError::Submit(SubmitError::DiskFull),
+            ApiError::Submit(SubmitError::DiskStuck),
             ApiError::Submit(SubmitError::Stopping),
             ApiError::Submit(SubmitError::TimedOut),
             ApiError::Submit(SubmitError::LeaderLost),

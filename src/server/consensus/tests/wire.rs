@@ -1,4 +1,4 @@
-//! Every message of peer protocol 1, byte for byte: a change here is a new protocol version, not a new expectation.
+//! Every message of peer protocol 2, byte for byte: a change here is a new protocol version, not a new expectation.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -47,8 +47,8 @@ fn two_members() -> Membership {
 }
 
 #[test]
-fn the_protocol_version_is_1() {
-    assert_eq!(PROTOCOL_VERSION, 1);
+fn the_protocol_version_is_2() {
+    assert_eq!(PROTOCOL_VERSION, 2);
 }
 
 #[test]
@@ -243,13 +243,13 @@ fn replies_keep_their_bytes() {
         version: "1.2.3".to_owned(),
         applied: Some(read),
         last_log_index: None,
-        disk: DiskState::Fit,
+        disk: DiskState::Stuck,
     };
     keeps(
         &Reply::Status(status),
         "\
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
-        00000000000000",
+        00000000000002 000000",
     );
     let reason = "no".to_owned();
     keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
@@ -300,6 +300,7 @@ fn replies_to_forwarded_batches_keep_their_bytes() {
     forward(ForwardReply::Overloaded, "03000000 02000000");
     forward(ForwardReply::Expired, "03000000 03000000");
     forward(ForwardReply::Unknown, "03000000 04000000");
+    forward(ForwardReply::DiskFull, "03000000 05000000");
 }
 
 #[test]
