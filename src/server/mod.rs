@@ -207,13 +207,18 @@ impl Node {
                 Err(refused) => refused,
             }
         };
-        tokio::select! {
+        let error = tokio::select! {
             // A disk that failed ends Raft too: the first reason is the one to tell.
             biased;
             error = failed => ServerError::disk(self.dir.path(), error),
             reason = consensus.ended() => ServerError::Ended { reason },
             refused = refused => refused.into(),
+        };
+        if let ServerError::Disk { .. } | ServerError::DiskFull { .. } = error {
+            // A disk that failed is not asked to close anything.
+            self.closed = None;
         }
+        error
     }
 
     /// Stops from the outside in: no new requests, the open ones answered while Raft still runs, then Raft.

@@ -271,6 +271,12 @@ fn submit_kind(error: SubmitError) -> Kind {
             ProblemOutcome::NotApplied,
             "free space on the nodes' disks: grants resume by themselves",
         ),
+        SubmitError::DiskStuck => (
+            unavailable,
+            "disk_stuck",
+            ProblemOutcome::NotApplied,
+            "send it again to another node; look at this node's disk",
+        ),
         SubmitError::Stopping => (
             unavailable,
             "draining",
@@ -564,6 +570,12 @@ mod tests {
                 503,
                 "disk_full",
                 "the leader's disk is full, and no node with room can lead",
+            ),
+            (
+                ApiError::Submit(SubmitError::DiskStuck),
+                503,
+                "disk_stuck",
+                "this node's disk does not answer",
             ),
             (
                 ApiError::Submit(SubmitError::NoLeader),

@@ -56,6 +56,9 @@ pub(crate) enum SubmitError {
     /// Not applied: the leader's disk is full.
     #[error("the leader's disk is full, and no node with room can lead")]
     DiskFull,
+    /// Not applied: this node's disk does not answer, and so it does not hear of its leader.
+    #[error("this node's disk does not answer")]
+    DiskStuck,
     /// Not applied: the node is going down.
     #[error("this node is going down")]
     Stopping,

@@ -245,13 +245,13 @@ fn replies_keep_their_bytes() {
         applied: Some(read),
         last_log_index: None,
         state_hash: fixed(12),
-        disk: DiskState::Fit,
+        disk: DiskState::Stuck,
     };
     keeps(
         &Reply::Status(status),
         "\
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
-        000000000000000c 0000000000000000 00000000000000 00000000",
+        000000000000000c 0000000000000000 00000000000000 02000000",
     );
     let reason = "no".to_owned();
     keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
@@ -302,6 +302,7 @@ fn replies_to_forwarded_batches_keep_their_bytes() {
     forward(ForwardReply::Overloaded, "03000000 02000000");
     forward(ForwardReply::Expired, "03000000 03000000");
     forward(ForwardReply::Unknown, "03000000 04000000");
+    forward(ForwardReply::DiskFull, "03000000 05000000");
 }
 
 #[test]
