@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::sequence::RangeCount;
+use crate::sequence::{RangeCount, SequenceName};
 
 /// A line of worker `w`, node 1, sequence `s`.
 fn line(sent_ns: u64, received_ns: u64, count: u64, outcome: LeaseOutcome) -> Line {
@@ -120,6 +120,23 @@ fn one_range_acknowledged_twice_is_an_overlap() {
 
     assert_eq!(report.overlaps, 1);
     assert_eq!(report.order_violations, 0);
+}
+
+#[test]
+fn of_many_violations_all_are_counted_and_a_hundred_are_shown() {
+    let overlaps = (0..150).flat_map(|number| {
+        let sequence: SequenceName = format!("s{number}").parse().unwrap();
+        let twice = Line {
+            sequence,
+            ..grant((1, 2), 1, 3)
+        };
+        [twice.clone(), twice]
+    });
+
+    let report = check(&overlaps.collect::<Vec<_>>());
+
+    assert_eq!(report.overlaps, 150);
+    assert_eq!(report.violations.len(), 100);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use highwater::RangeCount;
 use highwater::chaos::{ClusterSize, LocalCluster};
 use highwater::wire::ProblemOutcome;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{self, PATIENCE, send, three_nodes};
 
@@ -201,4 +202,30 @@ async fn five_nodes_serve_with_two_of_them_lost() {
     };
 
     assert!(before.last() < after.first());
+}
+
+#[tokio::test]
+async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let silent = leader % 3 + 1;
+    let pid = i32::try_from(cluster.pid(silent).unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+
+    let reachable = async || {
+        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[])
+            .await
+            .json();
+        let members = shown["members"].as_array().unwrap().clone();
+        let of = |id| members.iter().find(|member| member["id"] == id).unwrap();
+        (
+            of(leader)["reachable"].clone(),
+            of(silent)["reachable"].clone(),
+        )
+    };
+
+    // Its connection is still open, so only the survey's own time-out ends the waiting.
+    assert_eq!(reachable().await, (true.into(), false.into()));
 }

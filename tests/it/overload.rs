@@ -1,5 +1,6 @@
 //! More than a node can take, from outside: what is refused is told so at once, costs no memory, and changes nothing (I9).
 
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use highwater::RangeCount;
@@ -185,6 +186,10 @@ async fn idle_and_half_open_connections_keep_neither_workers_nor_peers_out() {
 
     let high = high(&cluster, "p").await;
     assert_eq!(high, 30);
+    // Nor do they keep a node from ending in good order.
+    let ended = cluster.terminate_all(PATIENCE).await.unwrap();
+    assert!(ended.iter().all(ExitStatus::success), "{ended:?}");
+    drop(strangers);
 }
 
 #[tokio::test(flavor = "multi_thread")]

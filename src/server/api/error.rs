@@ -626,6 +626,12 @@ mod tests {
                 "large bodies of 16777216 bytes are on their way to this node already",
             ),
             (
+                ApiError::AnswersFull,
+                503,
+                "overloaded",
+                "large answers of 33554432 bytes are on their way from this node already",
+            ),
+            (
                 ApiError::Read(ReadError::Stopped),
                 503,
                 "no_leader",

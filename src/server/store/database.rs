@@ -30,7 +30,7 @@ pub(super) const CHANGES_OPERATIONS_MAX: usize = 400;
 const OPERATION_BYTES: usize = 64;
 const KEY_BYTES: usize = 8;
 /// sled's page cache; its default is a gigabyte.
-const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+const CACHE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 const META_FORMAT: &[u8] = &[1];
 /// The most bytes of one of them.
@@ -168,7 +168,7 @@ impl Database {
             let db = sled::Config::new()
                 .path(&path)
                 .segment_size(SEGMENT_BYTES)
-                .cache_capacity(CACHE_BYTES)
+                .cache_capacity(CACHE_BYTES_MAX)
                 .flush_every_ms(None)
                 .open()
                 .map_err(damaged)?;

@@ -25,7 +25,7 @@ use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::{LogId, TypeConfig, Vote};
 
 /// The most commands that wait. Appends are also bounded in bytes, where they are queued.
-pub(super) const QUEUE_LENGTH: usize = 1024;
+pub(super) const QUEUE_COMMANDS_MAX: usize = 1024;
 
 /// Told when it is durable, or why it never will be.
 pub(super) type Done = oneshot::Sender<io::Result<()>>;
@@ -118,7 +118,7 @@ impl Writer {
 
     /// Starts the thread. It ends when all senders are gone.
     pub(super) fn start(self) -> io::Result<mpsc::Sender<Command>> {
-        let (sender, queue) = mpsc::channel(QUEUE_LENGTH);
+        let (sender, queue) = mpsc::channel(QUEUE_COMMANDS_MAX);
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || self.run(queue))?;
@@ -155,7 +155,7 @@ impl Writer {
         }
         while let Some(first) = self.next(queue)? {
             self.add(first)?;
-            for _ in 1..QUEUE_LENGTH {
+            for _ in 1..QUEUE_COMMANDS_MAX {
                 let Ok(command) = queue.try_recv() else {
                     break;
                 };

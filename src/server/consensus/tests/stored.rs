@@ -16,7 +16,9 @@ use crate::server::codec;
 use crate::server::consensus::protocol::ForwardReply;
 use crate::server::consensus::{Consensus, Inbound, Leader, Proposer, Retention};
 use crate::server::store::{self, DataDir, LogSize, Probe, Store, StoreClosed, Stretch};
-use crate::server::types::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Entry, Payload, Proposal};
+use crate::server::types::{
+    BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Entry, PROPOSAL_BYTES_MAX, Payload, Proposal,
+};
 
 /// A disk that can stand still.
 #[derive(Clone, Default)]
@@ -342,6 +344,47 @@ async fn nobody_is_answered_before_the_table_with_the_answer_can_be_read() {
     let answered = within(write).await.unwrap().log_id;
     assert!(Some(answered) <= consensus.tables().applied());
     reader.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_the_leader_is_bounded_and_goes_into_entries_that_fit() {
+    let cluster = cluster(1).await;
+    let nodes = cluster.start(Retention::default()).await;
+    let grant = sequence(&nodes, &"n".repeat(32)).await;
+    // Two fit into an entry, three do not.
+    let count = BATCH_BYTES_MAX / 2 / codec::encode(&grant).len();
+    let commands = batch(vec![grant; count.min(BATCH_COMMANDS_MAX)]);
+    let encoded: bytes::Bytes = codec::encode(&commands).into();
+    assert!(2 * encoded.len() < PROPOSAL_BYTES_MAX && PROPOSAL_BYTES_MAX < 3 * encoded.len());
+    let before = nodes[0].log_size.all();
+    cluster.places[0].disk.hang();
+
+    let mut answers = Vec::new();
+    loop {
+        let (reply, answer) = oneshot::channel();
+        let forwarded = Forwarded {
+            batch: encoded.clone(),
+            deadline: deadline(),
+            reply,
+        };
+        if nodes[0].proposals.try_send(forwarded).is_err() {
+            // Full, and not only for a moment: one entry is in flight, and the disk hangs.
+            break;
+        }
+        answers.push(answer);
+        tokio::task::yield_now().await;
+    }
+    let taken = answers.len();
+    assert!((256..270).contains(&taken), "{taken}");
+    cluster.places[0].disk.go_on();
+
+    for answer in answers {
+        let answer = within(answer).await.unwrap();
+        assert!(matches!(answer, ForwardReply::Applied { .. }), "{answer:?}");
+    }
+    let after = nodes[0].log_size.all();
+    let entries = after.entries - before.entries;
+    assert!(taken / 2 <= usize::try_from(entries).unwrap());
 }
 
 // A disk that stands still, at a follower whose process is well.
