@@ -199,3 +199,20 @@ fn root_cause(error: &reqwest::Error) -> String {
     }
     cause.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_may_ask_to_be_left_alone_for_a_minute_at_most() {
+        let asked = |text: &'static str| {
+            let value = reqwest::header::HeaderValue::from_static(text);
+            retry_after(&HeaderMap::from_iter([(RETRY_AFTER, value)]))
+        };
+
+        assert_eq!(asked("5"), Some(Duration::from_secs(5)));
+        assert_eq!(asked("100000"), Some(RETRY_AFTER_MAX));
+        assert_eq!(asked("Mon, 30 Nov 2026 00:00:00 GMT"), None);
+    }
+}

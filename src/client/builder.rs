@@ -16,7 +16,7 @@ const DEADLINE_DEFAULT: Duration = Duration::from_secs(5);
 /// A node that does not take a connection within this time is passed over, though others may have longer.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// Idle connections kept to each node.
-const IDLE_CONNECTIONS_MAX: usize = 8;
+pub(super) const IDLE_CONNECTIONS_MAX: usize = 8;
 /// Shorter than any node keeps an idle connection: a request on one that is just being closed has no known outcome.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(5);
 

@@ -202,8 +202,7 @@ impl<'a> Tour<'a> {
 
     /// The node did not serve this call: it is asked again last, and not before the time it named.
     pub(super) fn leave(&mut self, stop: Stop<'a>, retry_after: Option<Duration>) {
-        let backoff = BACKOFF_FIRST.saturating_mul(1 << stop.setbacks.min(10));
-        let wait = retry_after.unwrap_or_else(|| backoff.min(BACKOFF_MAX));
+        let wait = retry_after.unwrap_or_else(|| backoff(stop.setbacks));
         // Workers that failed together shall not come back together.
         let wait = wait.mul_f64(rand::rng().random_range(1.0..1.25));
         let left = Stop {
@@ -219,9 +218,24 @@ impl<'a> Tour<'a> {
     }
 }
 
+/// How long a node is left alone after so many setbacks.
+fn backoff(setbacks: u32) -> Duration {
+    let doubled = BACKOFF_FIRST.saturating_mul(1 << setbacks.min(10));
+    doubled.min(BACKOFF_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_is_left_alone_for_longer_each_time_up_to_a_bound() {
+        let waits: Vec<_> = (0..20).map(backoff).collect();
+
+        assert_eq!(waits[0], BACKOFF_FIRST);
+        assert!(waits.is_sorted());
+        assert_eq!(waits[19], BACKOFF_MAX);
+    }
 
     #[test]
     fn an_address_is_a_host_and_a_port_with_or_without_a_scheme() {

@@ -468,6 +468,10 @@ async fn an_answer_without_end_is_not_collected() {
 #[test]
 fn a_client_is_refused_without_nodes_or_with_a_deadline_out_of_bounds() {
     let none = Client::builder().build().unwrap_err();
+    let many = Client::builder()
+        .nodes((1..=65).map(|port| format!("127.0.0.1:{port}")))
+        .build()
+        .unwrap_err();
     let long = Client::builder()
         .nodes(["127.0.0.1:1"])
         .deadline(Duration::from_secs(61))
@@ -478,6 +482,7 @@ fn a_client_is_refused_without_nodes_or_with_a_deadline_out_of_bounds() {
         none.to_string(),
         "no node is named: give at least one address, for example http://127.0.0.1:7101"
     );
+    assert_eq!(many.to_string(), "65 nodes are too many: name at most 64");
     assert_eq!(
         long.to_string(),
         "a deadline of 61s is out of bounds: use 50ms to 60s"
@@ -603,4 +608,53 @@ async fn a_dry_run_says_so_and_is_a_read_to_the_client() {
     let asked = stub.asked();
     let begin = "DELETE /v1/sequences/photos?dry_run=true&timeout=";
     assert!(asked[0].starts_with(begin), "{}", asked[0]);
+}
+
+/// A node that answers every request when all of a crowd have come, and counts the connections that stay open.
+#[tokio::test]
+async fn of_a_crowd_of_calls_a_few_connections_are_kept() {
+    const CROWD: usize = 20;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Arc::new(client([listener.local_addr().unwrap().to_string()]));
+    let node = async {
+        let mut streams = Vec::new();
+        for _ in 0..CROWD {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await.unwrap();
+            streams.push(stream);
+        }
+        let Reply::Http { body, .. } = granted() else {
+            panic!("an answer")
+        };
+        let answer = format!(
+            "HTTP/1.1 201 X\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        for stream in &mut streams {
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        streams
+    };
+    let crowd = async {
+        let mut calls = JoinSet::new();
+        for _ in 0..CROWD {
+            let client = Arc::clone(&client);
+            calls.spawn(async move { lease(&client).await.unwrap() });
+        }
+        calls.join_all().await;
+    };
+
+    let (mut streams, ()) = tokio::join!(node, crowd);
+
+    let closed = async {
+        let mut closed = JoinSet::new();
+        for mut stream in streams.drain(..) {
+            closed.spawn(async move { stream.read(&mut [0]).await });
+        }
+        for _ in 0..CROWD - builder::IDLE_CONNECTIONS_MAX {
+            closed.join_next().await;
+        }
+    };
+    let within = tokio::time::timeout(Duration::from_secs(4), closed).await;
+    within.expect("more connections are kept than the bound");
 }

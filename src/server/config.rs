@@ -1,12 +1,15 @@
 //! What a node is told when it starts: addresses, directory, timing, and the cluster file.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod cluster_file;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use self::cluster_file::NODES_MAX;
+pub(crate) use self::cluster_file::{ClusterFile, toml_reason};
 
 use super::types::{Address, NodeId};
 
@@ -14,8 +17,6 @@ use super::types::{Address, NodeId};
 pub(crate) const API_LISTEN_DEFAULT: &str = "127.0.0.1:7101";
 /// The peers' address unless told otherwise.
 pub(crate) const PEER_LISTEN_DEFAULT: &str = "127.0.0.1:7201";
-/// The most nodes in a cluster file: each more costs every grant a sync on another disk, and none makes it faster.
-const NODES_MAX: usize = 9;
 /// The heartbeats that can be asked for, in milliseconds.
 const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 /// The floor unless told otherwise: what a node writes at full speed in some seconds, until its leadership is handed over.
@@ -146,100 +147,6 @@ impl Config {
             });
         }
         Ok(address)
-    }
-}
-
-/// The file that all nodes of a new cluster share.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClusterFile {
-    /// What people call the cluster.
-    pub(crate) name: String,
-    /// Its members.
-    pub(crate) members: BTreeMap<NodeId, MemberConfig>,
-}
-
-impl ClusterFile {
-    /// Reads and checks the file.
-    ///
-    /// # Errors
-    /// [`ConfigError`] where it cannot be read, is not understood, or contradicts itself.
-    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text).map_err(|source| ConfigError::File {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })
-    }
-
-    fn parse(text: &str) -> Result<Self, ConfigError> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct File {
-            cluster: Cluster,
-            #[serde(default)]
-            node: Vec<Node>,
-        }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Cluster {
-            name: String,
-        }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Node {
-            id: NodeId,
-            api: Address,
-            peer: Address,
-        }
-
-        let file: File = toml::from_str(text).map_err(|error| ConfigError::NotUnderstood {
-            reason: toml_reason(text, &error),
-        })?;
-        if file.node.is_empty() || NODES_MAX < file.node.len() {
-            return Err(ConfigError::NodeCount {
-                found: file.node.len(),
-            });
-        }
-        let mut members = BTreeMap::new();
-        let mut addresses = BTreeSet::new();
-        for Node { id, api, peer } in file.node {
-            for address in [&api, &peer] {
-                if address.port() == 0 {
-                    return Err(ConfigError::NoPort {
-                        address: address.clone(),
-                    });
-                }
-                let place = (address.host().to_lowercase(), address.port());
-                if !addresses.insert(place) {
-                    return Err(ConfigError::DuplicateAddress {
-                        address: address.clone(),
-                    });
-                }
-            }
-            if id.get() == 0 {
-                return Err(ConfigError::ZeroId);
-            }
-            if members.insert(id, MemberConfig { api, peer }).is_some() {
-                return Err(ConfigError::DuplicateId { id });
-            }
-        }
-        Ok(Self {
-            name: file.cluster.name,
-            members,
-        })
-    }
-}
-
-/// What the parser of a TOML file says, on one line, and where.
-pub(crate) fn toml_reason(text: &str, error: &toml::de::Error) -> String {
-    let said = error.message().replace('\n', " ");
-    let before = error.span().and_then(|span| text.get(..span.start));
-    match before {
-        Some(before) => format!("line {}: {said}", before.matches('\n').count() + 1),
-        None => said,
     }
 }
 

@@ -118,12 +118,16 @@ async fn every_node_shows_the_leaders_view_of_the_cluster() {
     }
 }
 
-/// Waits until the leader has connections to all: a node that was refused while it started tries again soon.
+/// Waits until the leader has connections to all, and knows how far each is: a node that was refused while it started
+/// tries again soon.
 async fn wait_until_whole(url: &str) {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
         let answer = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
-        if answer.json()["tolerates_loss_of"] == json!(1) {
+        let body = answer.json();
+        let mut members = body["members"].as_array().unwrap().iter();
+        let known = members.all(|member| member["match_index"].is_u64());
+        if known && body["tolerates_loss_of"] == json!(1) {
             return;
         }
         assert!(std::time::Instant::now() < deadline, "{}", answer.text);

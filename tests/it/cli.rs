@@ -64,6 +64,7 @@ fn every_verb_has_a_help_with_examples_on_standard_output() {
         &["sequence", "retire"],
         &["sequence", "advance"],
         &["cluster", "status"],
+        &["inspect"],
         &["verify"],
     ] {
         let said = highwater(&[verb, &["--help"]].concat());

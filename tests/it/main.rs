@@ -23,12 +23,16 @@ mod edges;
 #[cfg(test)]
 mod formation;
 #[cfg(test)]
+mod inspect;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 #[path = "../lone/mod.rs"]
 mod lone;
 #[cfg(test)]
 mod mounts;
+#[cfg(test)]
+mod node;
 #[cfg(test)]
 mod overload;
 #[cfg(test)]
@@ -43,6 +47,8 @@ mod refusals;
 mod restarts;
 #[cfg(test)]
 mod scripts;
+#[cfg(test)]
+mod surroundings;
 #[cfg(test)]
 mod sync_errors;
 #[cfg(test)]

@@ -1,15 +1,20 @@
-//! How much of request bodies a node holds at once (I9).
+//! How much of request bodies and of large answers a node holds at once (I9).
 //!
-//! Eight thousand connections with a body of 64 KiB each would be half a gigabyte. Small bodies are bounded by the number
-//! of connections; larger ones share a budget, and are refused before they are read where it is used up.
+//! Eight thousand connections with a body of 64 KiB each would be half a gigabyte, and with a page of a list each eight
+//! times that. Small ones are bounded by the number of connections; larger ones share a budget, and are refused where
+//! it is used up: bodies before they are read, answers to reads before they are sent.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use axum::body::HttpBody;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::Semaphore;
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
 use super::extract::BODY_BYTES_MAX;
@@ -19,28 +24,79 @@ const SMALL_BODY_BYTES_MAX: usize = 4 * 1024;
 /// The most bytes of larger bodies at once.
 pub(super) const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The budget for larger bodies. Clones share it.
+/// Answers up to this size are not counted: those to changes never are, because they have happened.
+const SMALL_ANSWER_BYTES_MAX: usize = 32 * 1024;
+/// The most bytes of larger answers at once, of which a page of a list has half a megabyte.
+pub(super) const ANSWERS_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// The budgets. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Bodies {
-    room: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+    answers: Arc<Semaphore>,
 }
 
 impl Default for Bodies {
     fn default() -> Self {
         Self {
-            room: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
+            requests: Arc::new(Semaphore::new(BODIES_BYTES_MAX)),
+            answers: Arc::new(Semaphore::new(ANSWERS_BYTES_MAX)),
         }
     }
 }
 
-/// Lets a request with a large body in while there is room for it, and holds the room until it is answered.
+/// Lets a request with a large body in while there is room for it, and holds the room until it is answered; lets a large
+/// answer out while there is room for it, and holds the room until it is sent.
 pub(super) async fn admit(State(bodies): State<Bodies>, request: Request, next: Next) -> Response {
-    let Some(bytes) = counted(&request) else {
-        return next.run(request).await;
+    let reads = request.method() == Method::GET;
+    let answer = match counted(&request) {
+        None => next.run(request).await,
+        Some(bytes) => match bodies.requests.try_acquire_many(bytes) {
+            Ok(_room) => next.run(request).await,
+            Err(_full) => return ApiError::BodiesFull.into_response(),
+        },
     };
-    match bodies.room.try_acquire_many(bytes) {
-        Ok(_room) => next.run(request).await,
-        Err(_full) => ApiError::BodiesFull.into_response(),
+    if reads { bodies.hold(answer) } else { answer }
+}
+
+impl Bodies {
+    fn hold(self, answer: Response) -> Response {
+        let bytes = answer.body().size_hint().lower();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes <= SMALL_ANSWER_BYTES_MAX {
+            return answer;
+        }
+        let bytes = u32::try_from(bytes.min(ANSWERS_BYTES_MAX)).unwrap_or(u32::MAX);
+        match self.answers.try_acquire_many_owned(bytes) {
+            Ok(room) => answer.map(|body| Body::new(Held { body, _room: room })),
+            Err(_full) => ApiError::AnswersFull.into_response(),
+        }
+    }
+}
+
+/// An answer's body with its room, which is given back when the body is sent or given up.
+struct Held {
+    body: Body,
+    _room: OwnedSemaphorePermit,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -55,4 +111,57 @@ fn counted(request: &Request) -> Option<u32> {
     u32::try_from(bytes)
         .ok()
         .filter(|_| SMALL_BODY_BYTES_MAX < bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tower_service::Service;
+
+    use super::*;
+
+    const PAGE: usize = 512 * 1024;
+
+    fn routes() -> Router {
+        let page = || async { vec![b'x'; PAGE] };
+        let small = || async { vec![b'x'; SMALL_ANSWER_BYTES_MAX] };
+        Router::new()
+            .route("/", get(page).post(page))
+            .route("/small", get(small))
+            .layer(from_fn_with_state(Bodies::default(), admit))
+    }
+
+    async fn ask(routes: &mut Router, method: Method, path: &str) -> Response {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.body(Body::empty()).unwrap();
+        routes.call(request).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn large_answers_beyond_their_budget_are_refused_until_others_are_sent() {
+        let mut routes = routes();
+        let mut unsent = Vec::new();
+        for _ in 0..ANSWERS_BYTES_MAX / PAGE {
+            unsent.push(ask(&mut routes, Method::GET, "/").await);
+        }
+
+        let refused = ask(&mut routes, Method::GET, "/").await;
+
+        assert_eq!(refused.status(), 503);
+        let text = axum::body::to_bytes(refused.into_body(), 4096).await;
+        let text = String::from_utf8(text.unwrap().to_vec()).unwrap();
+        let expected = "large answers of 33554432 bytes are on their way from this node already";
+        assert!(text.contains(expected), "{text}");
+        // Those to changes are never refused, small ones are not counted.
+        assert_eq!(ask(&mut routes, Method::POST, "/").await.status(), 200);
+        assert_eq!(ask(&mut routes, Method::GET, "/small").await.status(), 200);
+
+        let sent = unsent.pop().unwrap();
+        assert_eq!(sent.body().size_hint().exact(), Some(PAGE as u64));
+        let body = axum::body::to_bytes(sent.into_body(), PAGE).await.unwrap();
+        assert_eq!(body.len(), PAGE);
+        assert_eq!(ask(&mut routes, Method::GET, "/").await.status(), 200);
+    }
 }

@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::bodies::BODIES_BYTES_MAX;
+use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
 use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::ReadError;
@@ -58,6 +58,8 @@ pub(super) enum ApiError {
     BodyTooLarge { limit: usize },
     #[error("large bodies of {BODIES_BYTES_MAX} bytes are on their way to this node already")]
     BodiesFull,
+    #[error("large answers of {ANSWERS_BYTES_MAX} bytes are on their way from this node already")]
+    AnswersFull,
     #[error(transparent)]
     Refused(Refusal),
     /// In a list of leases, of which none happened.
@@ -165,7 +167,7 @@ impl ApiError {
                 "body_too_large",
                 "send a smaller body",
             ),
-            Self::BodiesFull | Self::Read(ReadError::Crowded) => overloaded(),
+            Self::BodiesFull | Self::AnswersFull | Self::Read(ReadError::Crowded) => overloaded(),
             Self::Refused(refusal) => refusal_kind(refusal),
             Self::At { error, .. } => error.kind(),
             Self::Starting => refused(
@@ -355,8 +357,11 @@ mod tests {
         Settings::new(9, 1, 8, RangeCount::ONE).unwrap_err()
     }
 
-    /// What the API itself refuses: status, code, text.
-    fn refused_at_the_edge() -> Vec<(ApiError, u16, &'static str, &'static str)> {
+    /// An error, its status, code and text.
+    type Case = (ApiError, u16, &'static str, &'static str);
+
+    /// Refused for its path or its query.
+    fn refused_by_the_url() -> Vec<Case> {
         let reason = || "reason".to_owned();
         let name = "a/b".parse::<SequenceName>().unwrap_err();
         vec![
@@ -398,6 +403,13 @@ mod tests {
                 "invalid_query",
                 "the query is not understood: reason",
             ),
+        ]
+    }
+
+    /// Refused for its body.
+    fn refused_by_the_body() -> Vec<Case> {
+        let reason = || "reason".to_owned();
+        vec![
             (
                 ApiError::InvalidBody { reason: reason() },
                 400,
@@ -526,8 +538,8 @@ mod tests {
         ]
     }
 
-    /// What was not served: status, code, text. The last of each says whether it may have happened.
-    fn not_served() -> Vec<(ApiError, u16, &'static str, &'static str)> {
+    /// Not served, by no fault of its own.
+    fn not_served() -> Vec<Case> {
         vec![
             (
                 ApiError::Starting,
@@ -590,6 +602,12 @@ mod tests {
                 "the read waited behind others until its deadline",
             ),
             (
+                ApiError::AnswersFull,
+                503,
+                "overloaded",
+                "large answers of 33554432 bytes are on their way from this node already",
+            ),
+            (
                 ApiError::BodiesFull,
                 503,
                 "overloaded",
@@ -604,9 +622,14 @@ mod tests {
         ]
     }
 
+    fn not_from_the_table() -> impl Iterator<Item = Case> {
+        let cases = [refused_by_the_url(), refused_by_the_body(), not_served()];
+        cases.into_iter().flatten()
+    }
+
     #[test]
     fn every_error_has_its_status_code_and_text() {
-        for (error, status, code, text) in refused_at_the_edge().into_iter().chain(not_served()) {
+        for (error, status, code, text) in not_from_the_table() {
             let kind = error.kind();
             assert_eq!((kind.status.as_u16(), kind.code), (status, code));
             assert_eq!(error.to_string(), text);
@@ -629,9 +652,8 @@ mod tests {
 
     #[test]
     fn a_client_error_never_happened_and_a_server_error_says_whether_it_did() {
-        let edge = refused_at_the_edge().into_iter().chain(not_served());
         let table = refused_by_the_table().into_iter();
-        let errors = edge
+        let errors = not_from_the_table()
             .map(|(error, ..)| error)
             .chain(table.map(|(refusal, ..)| ApiError::Refused(refusal)));
         for error in errors {

@@ -269,6 +269,21 @@ fn deepest(error: &dyn Error) -> String {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_waited_for_ten_seconds() {
+        let begun = Instant::now();
+        let never = futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+
+        let read = read(&HeaderMap::new(), Body::from_stream(never)).await;
+
+        let error = read.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the body is not understood: the body did not arrive within 10 s"
+        );
+        assert_eq!(begun.elapsed(), BODY_TIMEOUT);
+    }
+
     #[test]
     fn a_consistency_is_one_of_two_words() {
         let parse = |text: &str| Consistency::try_from(text.to_owned());

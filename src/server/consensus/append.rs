@@ -38,9 +38,9 @@ const STREAM_IN_FLIGHT_MAX: usize = 64;
 const STREAM_BYTES_IN_FLIGHT_MAX: usize = 16 * 1024 * 1024;
 /// The most requests of one connection that wait for Raft. Above what a peer may have unanswered, so that its signs
 /// of life are read.
-const SERVED_MAX: usize = IN_FLIGHT_MAX + STREAM_IN_FLIGHT_MAX;
+pub(super) const SERVED_MAX: usize = IN_FLIGHT_MAX + STREAM_IN_FLIGHT_MAX;
 /// The most bytes of them. Above what a stream and those dropped before it have in flight.
-const SERVED_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(super) const SERVED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Raft's AppendEntries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

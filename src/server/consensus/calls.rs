@@ -22,7 +22,7 @@ use crate::server::codec;
 
 /// The most calls of one connection that are being answered. Above what a peer may have unanswered, so that its
 /// signs of life are always read.
-const SERVED_MAX: usize = IN_FLIGHT_MAX + 64;
+pub(super) const SERVED_MAX: usize = IN_FLIGHT_MAX + 64;
 /// Replies that wait for the socket.
 const QUEUE_MAX: usize = 64;
 

@@ -24,7 +24,7 @@ use super::frame::{
 use crate::server::codec::{self, DecodeError};
 
 /// Frames that wait for the socket. What does not fit makes its sender wait.
-const QUEUE_MAX: usize = 16;
+pub(super) const QUEUE_MAX: usize = 16;
 
 /// The sending side of an open connection.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use crate::server::formats::{LogIdFormat, StoredMembershipFormat, VoteFormat};
 use crate::server::types::{Address, SnapshotMeta, TypeConfig, Vote};
 
 /// The most bytes of one piece.
-const PIECE_BYTES_MAX: usize = 256 * 1024;
+pub(super) const PIECE_BYTES_MAX: usize = 256 * 1024;
 /// How long the receiver waits for the next piece: the sender may have to read it from a slow disk.
 const PIECE_WAIT_MAX: Duration = Duration::from_secs(10);
 

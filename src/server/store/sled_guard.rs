@@ -69,3 +69,35 @@ pub(super) fn wait_until_unlocked(file: &Path) {
         std::thread::sleep(LOCK_RETRY);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_is_given_up_at_its_limit_and_more_data_has_more_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let (release, released) = mpsc::channel::<()>();
+        let (release_later, released_later) = mpsc::channel::<()>();
+        let limit = Duration::from_millis(20);
+
+        let hung = guarded(path, limit, move || {
+            released.recv().ok();
+            Ok(())
+        });
+        let file = File::create(path.join("db")).unwrap();
+        // A hole: it takes no disk.
+        file.set_len(1 << 30).unwrap();
+        let large = guarded(path, limit, move || {
+            released_later.recv().ok();
+            Ok(())
+        });
+
+        let error = hung.unwrap_err().to_string();
+        assert!(error.contains(" did not open within 20ms: "), "{error}");
+        let error = large.unwrap_err().to_string();
+        assert!(error.contains(" did not open within 1.02s: "), "{error}");
+        drop((release, release_later));
+    }
+}

@@ -3,7 +3,9 @@
 //! `magic | length, header | length, piece | …`, lengths as 32-bit little-endian numbers. The BLAKE3 of all of it
 //! stands in the superblock and travels with the snapshot. Neither side holds more than a piece in memory.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,7 @@ use crate::server::formats::{LogIdFormat, MembershipFormatError, StoredMembershi
 use crate::server::types::SnapshotMeta;
 
 /// The last byte is the format's version.
-const MAGIC: &[u8] = b"HWsnap\0\x01";
+const MAGIC: &[u8; 8] = b"HWsnap\0\x01";
 /// A membership fits one record; the header is little more.
 const HEADER_BYTES_MAX: usize = 128 * 1024;
 const PIECE_SEQUENCES_MAX: usize = 256;
@@ -158,6 +160,22 @@ impl HeaderFormat {
     }
 }
 
+/// Whether a file is a snapshot of a later version, whole by the checksum that belongs to it.
+pub(super) fn is_later(path: &Path, checksum: [u8; 32]) -> bool {
+    let Ok(bytes) = File::open(path).and_then(|file| {
+        let mut file = Hashing::new(io::BufReader::new(file));
+        let mut magic = [0; MAGIC.len()];
+        file.read_exact(&mut magic)?;
+        io::copy(&mut file, &mut io::sink())?;
+        Ok((magic, file.digest()))
+    }) else {
+        return false;
+    };
+    let ([found_kind @ .., version], digest) = bytes;
+    let [kind @ .., known] = *MAGIC;
+    found_kind == kind && known < version && digest.checksum == checksum
+}
+
 fn count(table: &Table) -> u64 {
     u64::try_from(table.len()).unwrap_or(u64::MAX)
 }
@@ -165,7 +183,7 @@ fn count(table: &Table) -> u64 {
 fn read_header_from(file: &mut impl Read) -> Result<HeaderFormat, SnapshotError> {
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic).map_err(SnapshotError::Read)?;
-    if magic != MAGIC {
+    if magic != *MAGIC {
         return Err(SnapshotError::Format);
     }
     read_piece::<_, HEADER_BYTES_MAX>(file)?.ok_or(SnapshotError::Format)
@@ -254,5 +272,57 @@ impl<F: Read> Read for Hashing<F> {
         self.hasher.update(passed);
         self.length += passed.len() as u64;
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::{Command, Position, Settings, testing::batch};
+
+    fn refusal(bytes: &[u8]) -> String {
+        read(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_header_or_piece_beyond_its_bound_is_refused_before_it_is_read() {
+        let mut header = MAGIC.to_vec();
+        header.extend(u32::MAX.to_le_bytes());
+        let mut piece = Vec::new();
+        write(&State::default(), &mut piece).unwrap();
+        piece.extend(u32::try_from(PIECE_BYTES_MAX + 1).unwrap().to_le_bytes());
+
+        assert_eq!(
+            refusal(&header),
+            "a piece of 4294967295 bytes is longer than 131072"
+        );
+        assert_eq!(
+            refusal(&piece),
+            "a piece of 65545 bytes is longer than 65544"
+        );
+    }
+
+    #[test]
+    fn a_piece_of_the_largest_sequences_fits() {
+        let count = PIECE_SEQUENCES_MAX + 1;
+        let create = |number: usize| Command::Create {
+            sequence: format!("{number:0>128}").parse().unwrap(),
+            settings: Settings::default(),
+        };
+        let mut table = Table::default();
+        let position = Position {
+            index: u64::MAX,
+            elapsed_ms: 0,
+        };
+        table.apply(position, &[batch((0..count).map(create).collect())]);
+        let state = State {
+            table,
+            ..State::default()
+        };
+
+        let mut bytes = Vec::new();
+        write(&state, &mut bytes).unwrap();
+
+        assert_eq!(read(&*bytes).unwrap().0, state);
     }
 }

@@ -16,7 +16,7 @@ use super::sizes::{Sizes, Stretch};
 use crate::server::types::{Entry, LogId, Vote};
 
 /// How much of the durable log is kept in memory. With entries of some hundred bytes it is all of it.
-const TAIL_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub(super) const TAIL_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// What an entry in memory takes beside its own bytes.
 const KEPT_BYTES: usize = 256;
@@ -173,6 +173,12 @@ impl View {
     pub(super) fn flushed_all(&mut self) {
         self.durable = self.indices.end;
         self.shrink();
+    }
+
+    /// What the entries in memory take.
+    #[cfg(test)]
+    pub(super) fn tail_bytes(&self) -> usize {
+        self.tail_bytes
     }
 
     /// The first index that there is, or would be.

@@ -1,6 +1,7 @@
 //! The peer port, between nodes in one process.
 
 mod appends;
+mod bounds;
 mod calls;
 mod cluster;
 mod fuzz;

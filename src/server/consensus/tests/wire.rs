@@ -359,8 +359,7 @@ fn outcomes_keep_their_bytes() {
     }
 }
 
-#[test]
-fn outcomes_of_later_commands_keep_their_bytes() {
+fn later_commands() -> Vec<Command> {
     let name = |text: &str| text.parse::<crate::SequenceName>().unwrap();
     let create = |text, start, max_value| Command::Create {
         sequence: name(text),
@@ -393,7 +392,7 @@ fn outcomes_of_later_commands_keep_their_bytes() {
         start: Some(2),
         ..Changes::default()
     };
-    let commands = vec![
+    vec![
         create("ab", 1, 100),
         create("cd", 10, 20),
         alter("ab", smaller),
@@ -407,13 +406,17 @@ fn outcomes_of_later_commands_keep_their_bytes() {
             sequence: name("ab"),
         },
         alter("ab", bound(90)),
-    ];
+    ]
+}
+
+#[test]
+fn outcomes_of_later_commands_keep_their_bytes() {
     let position = Position {
         index: 9,
         elapsed_ms: 0,
     };
 
-    let applied = Table::default().apply(position, &[testing::batch(commands)]);
+    let applied = Table::default().apply(position, &[testing::batch(later_commands())]);
 
     let golden = [
         "04000000 0100000000000000 0100000000000000 5000000000000000 0000000000000000 28000000 \

@@ -4,6 +4,7 @@ use openraft::storage::{LogState, RaftLogStorage, RaftStateMachine};
 
 use super::fixture::*;
 use crate::server::store::DataDir;
+use crate::server::store::view::TAIL_BYTES_MAX;
 
 #[tokio::test]
 async fn what_was_acknowledged_is_there_after_a_kill() {
@@ -169,10 +170,12 @@ async fn a_log_larger_than_memory_keeps_is_read_from_disk() {
     }
 
     assert_eq!(entries(&mut store).await, all);
+    assert!(store.log.shared().view().tail_bytes() <= TAIL_BYTES_MAX);
     close(store).await;
 
     let mut store = open(guard.path()).unwrap();
     assert_eq!(entries(&mut store).await, all);
+    assert!(store.log.shared().view().tail_bytes() <= TAIL_BYTES_MAX);
 }
 
 #[tokio::test]

@@ -300,3 +300,19 @@ async fn a_batch_that_does_not_decode_ends_the_state_machine() {
     assert!(error.to_string().starts_with(&expected), "{error}");
     assert_eq!(store.tables.applied(), None);
 }
+
+#[tokio::test]
+async fn a_snapshot_that_grows_beyond_all_bounds_is_refused_and_leaves_nothing() {
+    let (guard, store) = new_store();
+    let incoming = store.snapshots.begin().await.unwrap();
+    let mut incoming = crate::server::store::testing::at_its_bound(incoming);
+
+    let error = incoming.write(&[1]).await.unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "a snapshot of 17179869185 bytes is too large: the limit is 17179869184"
+    );
+    drop(incoming);
+    assert!(snapshot_paths(guard.path()).is_empty());
+}

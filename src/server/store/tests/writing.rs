@@ -1,5 +1,6 @@
 //! When the writer syncs, in which order, and what it does when a sync fails.
 
+use futures::StreamExt;
 use openraft::RaftLogReader;
 use openraft::entry::RaftEntry;
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
@@ -333,4 +334,52 @@ async fn an_entry_that_fits_no_record_is_refused() {
         error.to_string(),
         "an entry of 65590 bytes is too large: a record has at most 65536"
     );
+}
+
+#[tokio::test]
+async fn an_append_waits_while_too_many_bytes_wait_for_the_disk() {
+    let disk = Disk::default();
+    let (_guard, mut store) = new_store_with(disk.probe());
+    disk.hold();
+    let part = |number: u64| {
+        let indices = number * 100..(number + 1) * 100;
+        indices
+            .map(|index| large(1, index, 60_000))
+            .collect::<Vec<_>>()
+    };
+    // Eleven parts are 66 MB; ten of them fit into 64 MiB, beside what the writer took already.
+    let mut answers = Vec::new();
+    for number in 0..11 {
+        answers.push(start_append(&mut store, part(number)).await);
+    }
+
+    let mut further = Box::pin(start_append(&mut store, part(11)));
+    until("the writer waits for the disk", || disk.is_busy()).await;
+    assert!(futures::poll!(&mut further).is_pending());
+
+    // Rather than write all that: a failed disk lets everybody go.
+    disk.break_next(1, is_database);
+    disk.release();
+    let answer = further.await;
+    answer.await.unwrap().unwrap_err();
+    for answer in answers {
+        answer.await.unwrap().unwrap_err();
+    }
+}
+
+#[tokio::test]
+async fn entries_are_published_in_groups_of_64() {
+    let (_guard, mut store) = new_store();
+    let tables = store.tables.clone();
+    let mut applied_before = Vec::new();
+    let entries = futures::stream::iter(0..200).map(|index| {
+        applied_before.push(tables.applied().map(|last| last.index()));
+        Ok((grant(1, index), None))
+    });
+
+    store.machine.apply(entries).await.unwrap();
+
+    let groups: std::collections::BTreeSet<_> = applied_before.into_iter().collect();
+    let expected = [None, Some(63), Some(127), Some(191)];
+    assert_eq!(groups, expected.into());
 }

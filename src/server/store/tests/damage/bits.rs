@@ -9,7 +9,7 @@ use super::super::fixture::*;
 use super::{Fate, fate_of, snapshot_of, template};
 use crate::server::store::StoreError;
 
-fn flip(file: &Path, bit: u64) {
+pub(in super::super) fn flip(file: &Path, bit: u64) {
     let mut bytes = fs::read(file).unwrap();
     let byte = &mut bytes[usize::try_from(bit / 8).unwrap()];
     *byte ^= 1 << (bit % 8);
@@ -17,7 +17,7 @@ fn flip(file: &Path, bit: u64) {
 }
 
 /// Places spread over a file, mostly where there is something.
-fn bits_of(file: &Path, count: usize) -> Vec<u64> {
+pub(in super::super) fn bits_of(file: &Path, count: usize) -> Vec<u64> {
     let bytes = fs::read(file).unwrap();
     let used: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
     (0..count)

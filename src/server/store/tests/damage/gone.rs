@@ -128,12 +128,26 @@ async fn a_directory_that_is_none_is_refused_by_name() {
     let guard = tempfile::tempdir().unwrap();
     let file = guard.path().join("file");
     fs::write(&file, "").unwrap();
+    let link = guard.path().join("link");
+    let target = guard.path().join("not-mounted");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
 
-    for path in [file.clone(), file.join("below")] {
-        let error = DataDir::open(&path).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("cannot create the data directory {}", path.display())
-        );
+    for (path, at) in [
+        (file.clone(), &file),
+        (file.join("below"), &file),
+        (link.clone(), &link),
+        (link.join("below"), &link),
+    ] {
+        let error = DataDir::open(&path).unwrap_err().to_string();
+
+        let at = at.display();
+        let what = if path.starts_with(&file) {
+            format!("{at} is not a directory: move it away, or ")
+        } else {
+            let target = target.display();
+            format!("{at} is a link to {target}, where nothing is: mount or make that, or ")
+        };
+        assert_eq!(error, format!("{what}choose another data directory"));
     }
+    assert!(!target.exists());
 }

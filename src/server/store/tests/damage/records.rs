@@ -10,13 +10,17 @@ use crate::server::store::StoreError;
 
 /// Changes the log behind the store's back.
 fn with_log(path: &Path, change: impl FnOnce(&sled::Tree)) {
+    with_tree(path, "log", change);
+}
+
+pub(in super::super) fn with_tree(path: &Path, tree: &str, change: impl FnOnce(&sled::Tree)) {
     let database = sled::Config::new()
         .path(path.join("sled"))
         .segment_size(8 * 1024 * 1024)
         .flush_every_ms(None)
         .open()
         .unwrap();
-    change(&database.open_tree("log").unwrap());
+    change(&database.open_tree(tree).unwrap());
     database.flush().unwrap();
 }
 
