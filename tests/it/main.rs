@@ -5,7 +5,11 @@ mod api;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod bad_requests;
+#[cfg(test)]
 mod cli;
+#[cfg(test)]
+mod cli_sequences;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
@@ -14,6 +18,8 @@ mod crash;
 mod damage;
 #[cfg(test)]
 mod disk_full;
+#[cfg(test)]
+mod edges;
 #[cfg(test)]
 mod formation;
 #[cfg(test)]
@@ -37,6 +43,8 @@ mod raw;
 mod readme;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod restarts;
 #[cfg(test)]
 mod scripts;
 #[cfg(test)]
