@@ -174,3 +174,30 @@ async fn a_shortened_superblock_is_refused() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_file_of_zeros_is_refused() {
+    let (template, _) = template().await;
+    let snapshot = snapshot_of(template.path());
+    let snapshot = snapshot.strip_prefix(template.path()).unwrap();
+    for (file, text) in [
+        ("identity", "FILE is damaged: "),
+        (
+            "superblock",
+            "FILE is damaged, and with it what this node promised: ",
+        ),
+        ("sled/conf", "sled does not open"),
+        ("sled/db", ""),
+        (snapshot.to_str().unwrap(), "the snapshot FILE is damaged: "),
+    ] {
+        let copy = copy_of(template.path());
+        let file = copy.path().join(file);
+        let length = fs::metadata(&file).unwrap().len();
+        fs::write(&file, vec![0; usize::try_from(length).unwrap()]).unwrap();
+
+        let error = open(copy.path()).unwrap_err().to_string();
+
+        let expected = text.replace("FILE", &file.display().to_string());
+        assert!(error.contains(&expected), "{error}");
+    }
+}

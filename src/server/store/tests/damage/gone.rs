@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::fixture::*;
-use super::{WAY_OUT, snapshot_of, template};
+use super::{Fate, WAY_OUT, fate_of, snapshot_of, template};
 use crate::server::store::{DataDir, Store, StoreError};
 
 #[tokio::test]
@@ -150,4 +150,40 @@ async fn a_directory_that_is_none_is_refused_by_name() {
         assert_eq!(error, format!("{what}choose another data directory"));
     }
     assert!(!target.exists());
+}
+
+#[tokio::test]
+async fn what_every_start_makes_anew_may_be_missing_and_what_is_left_over_goes() {
+    let (template, acknowledged) = template().await;
+    let stale = template
+        .path()
+        .join("snapshots/00000000000000000001-0.snapshot");
+    fs::remove_dir(template.path().join("sled/blobs")).unwrap();
+    fs::write(&stale, "an older one, that a crash left").unwrap();
+
+    let fate = fate_of(open(template.path()), &acknowledged, "no blobs").await;
+
+    assert!(matches!(fate, Fate::Right), "{fate:?}");
+    assert!(!stale.exists());
+}
+
+#[tokio::test]
+async fn a_database_without_its_own_snapshot_never_loses_what_was_acknowledged() {
+    // sled writes one at every open, and goes on from it at the next.
+    let (killed, acknowledged) = template().await;
+    close(open(killed.path()).unwrap()).await;
+    for entry in fs::read_dir(killed.path().join("sled")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap().starts_with("snap.") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+
+    let fate = fate_of(open(killed.path()), &acknowledged, "no snap").await;
+
+    match fate {
+        Fate::Right
+        | Fate::Refused(StoreError::PurgedBehind { .. } | StoreError::LogBehind { .. }) => {}
+        Fate::Refused(other) => panic!("{other:?}"),
+    }
 }
