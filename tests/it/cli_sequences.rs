@@ -110,7 +110,7 @@ async fn sequences_are_listed_by_name_page_after_page() {
         assert_eq!(granted.status, 201, "{}", granted.text);
     }
     let many = shell.out("sequence list --prefix page.");
-    let some = shell.json("sequence list --prefix page. --limit 1001");
+    let some = shell.run("sequence list --prefix page. --limit 1001 --json");
 
     let names: Vec<&str> = cells(&many).iter().skip(1).map(|row| row[0]).collect();
     assert_eq!(
@@ -118,6 +118,9 @@ async fn sequences_are_listed_by_name_page_after_page() {
         (1_024, "page.0.000", "page.3.255")
     );
     assert!(names.is_sorted());
+    let note = format!("there are more: --after {} continues\n", names[1_000]);
+    assert_eq!((some.exit, some.err), (0, note));
+    let some: Value = serde_json::from_str(&some.out).unwrap();
     assert_eq!(some["sequences"].as_array().unwrap().len(), 1_001);
     assert_eq!(some["next"], json!(names[1_000]));
 }
@@ -158,7 +161,7 @@ async fn a_sequence_is_altered_and_what_was_granted_stays_granted() {
     assert_eq!(
         shell.err("sequence alter p", 2),
         "highwater: the following required arguments were not provided: <--max-value <N>|--max-lease <N>> Usage: \
-         highwater sequence alter <--max-value <N>|--max-lease <N>> <NAME> (--help tells more)\n"
+         highwater sequence alter --url <URL,…> <--max-value <N>|--max-lease <N>> <NAME> (--help tells more)\n"
     );
     assert_eq!(shell.out("lease p 5"), "11 15\n");
 }

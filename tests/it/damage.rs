@@ -25,7 +25,7 @@ const DAMAGES_MANY: usize = 500;
 /// How many directories are started at once. A start mostly waits.
 const STARTS: usize = 4;
 const WAY_OUT: &str =
-    "put the whole directory back as it last was, or empty it and let the node join as a new one";
+    "put the whole directory back as it last was, or replace the node by a new one";
 
 /// The leases of each of two lives. The longer log has a snapshot and a purge, made every 10,000 entries.
 fn leases() -> [u64; 2] {
@@ -93,8 +93,9 @@ async fn start_on(data_dir: &Path, owed: &Owed) -> Fate {
             Ok(()) => Fate::Right,
             Err(lost) => Fate::Fault(format!("lost: {lost}")),
         },
-        Started::Refused(line) => match line.strip_suffix(WAY_OUT) {
-            Some(line) => Fate::Refused(check_named_by(line, data_dir)),
+        Started::Refused(line) => match line.split_once(WAY_OUT) {
+            // A cause may follow.
+            Some((line, _)) => Fate::Refused(check_named_by(line, data_dir)),
             None => Fate::Fault(format!("refused without a way out: {line}")),
         },
         Started::Broke(said) => Fate::Fault(format!("broke: {said}")),

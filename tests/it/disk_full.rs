@@ -257,6 +257,21 @@ async fn a_follower_whose_disk_is_full_ends_and_returns_while_the_others_grant()
     load.verify(&cluster).await;
 }
 
+/// Waits until the last entry is on every disk: a grant needs two of three.
+async fn wait_until_all_have_the_log(url: &str) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+        let members = shown.json()["members"].clone();
+        let mut members = members.as_array().unwrap().iter();
+        if members.all(|member| member["lag"] == 0) {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{}", shown.text);
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
 /// The term and the leader in it, as this node sees them.
 async fn leadership(url: &str) -> (String, String) {
     let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
@@ -279,6 +294,8 @@ async fn a_leader_whose_hand_over_comes_to_nothing_leads_on() {
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let url = of(&cluster.urls(), leader).clone();
     let before = leadership(&url).await;
+    // Then the next thing that a follower has to store is a vote.
+    wait_until_all_have_the_log(&url).await;
 
     // One follower cannot store a vote, and nobody knows yet; the other one's disk is full as well.
     let (hung, full) = (leader % 3 + 1, (leader + 1) % 3 + 1);

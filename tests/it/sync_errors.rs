@@ -228,7 +228,7 @@ async fn a_failed_write_of_the_identity_is_told_and_leaves_a_directory_that_star
             assert_eq!(
                 line,
                 format!(
-                    "highwater: cannot write {}/identity: Input/output error (os error 5)",
+                    "highwater: cannot write {}/identity: look at its disk and how that is mounted: Input/output error (os error 5)",
                     data_dir.display()
                 )
             );

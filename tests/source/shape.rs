@@ -12,10 +12,10 @@ fn split_tests<'t>(file: &str, text: &'t str) -> (&'t str, &'t str) {
     if file.starts_with("tests/") || file.contains("/tests/") || file.ends_with("tests.rs") {
         return ("", text);
     }
-    let begins = text.match_indices("\n#[cfg(test)]\nmod ").find(|(at, _)| {
+    let begins = text.match_indices("\n#[cfg(test)]\n").find(|(at, _)| {
         // A module in a file of its own may be declared anywhere.
         let line = text[*at..].lines().nth(2).unwrap_or_default();
-        line.ends_with('{')
+        line.contains("mod ") && line.ends_with('{')
     });
     text.split_at(begins.map_or(text.len(), |(at, _)| at))
 }
