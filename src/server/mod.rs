@@ -155,12 +155,11 @@ impl Node {
         let peers = self.peers(&record);
         let timing = self.config.timing;
         let consensus = Consensus::build(
-            (store.log, store.machine, store.tables, store.log_size),
+            (store.log, store.machine, store.tables, store.log_size, disk),
             record.node,
             peers,
             timing,
             Retention::default(),
-            disk,
         )
         .await?;
 

@@ -200,6 +200,7 @@ async fn settings_below_what_is_granted_or_for_life_are_refused() {
         .await;
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 #[tokio::test]
 async fn a_list_of_leases_is_refused_whole_and_says_which() {
     let subject = Subject::start().await;
@@ -337,6 +338,7 @@ async fn a_number_above_the_exact_doubles_comes_back_as_it_was_sent() {
     assert_eq!(last.json()["last"], json!("9007203549708292"));
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 #[tokio::test]
 async fn a_body_that_is_no_object_of_known_fields_is_refused() {
     let subject = Subject::start().await;
@@ -427,6 +429,7 @@ async fn a_body_that_is_no_object_of_known_fields_is_refused() {
         .await;
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 #[tokio::test]
 async fn settings_and_marks_that_are_none_are_refused() {
     let subject = Subject::start().await;

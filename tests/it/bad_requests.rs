@@ -228,6 +228,7 @@ async fn a_body_that_says_it_is_not_json_is_refused_and_others_are_read() {
         .await;
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 #[tokio::test]
 async fn a_query_that_is_not_understood_is_refused() {
     let subject = Subject::start().await;

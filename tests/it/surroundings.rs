@@ -498,6 +498,7 @@ async fn an_address_that_cannot_be_had_is_refused_before_anything_is_made() {
 
 // --- the cluster file and the flags
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 #[tokio::test]
 async fn a_cluster_file_that_cannot_be_used_is_refused_before_anything_is_made() {
     let guard = tempfile::tempdir().unwrap();

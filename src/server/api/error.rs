@@ -107,6 +107,7 @@ impl ApiError {
             outcome: ProblemOutcome::NotApplied,
             hint,
         };
+        let wrong = |code, hint| refused(StatusCode::BAD_REQUEST, code, hint);
         match self {
             Self::UnknownPath => refused(
                 StatusCode::NOT_FOUND,
@@ -118,45 +119,29 @@ impl ApiError {
                 "method_not_allowed",
                 "the Allow header names the path's methods",
             ),
-            Self::Hosts { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_request",
-                "send one Host header",
-            ),
-            Self::InvalidName(_) | Self::NameEncoding => refused(
-                StatusCode::BAD_REQUEST,
+            Self::Hosts { .. } => wrong("invalid_request", "send one Host header"),
+            Self::InvalidName(_) | Self::NameEncoding => wrong(
                 "invalid_name",
                 "rename the sequence: it starts with a letter or digit and has at most 128 characters",
             ),
-            Self::InvalidCount { .. } | Self::NoCount { .. } | Self::CountTwice => refused(
-                StatusCode::BAD_REQUEST,
+            Self::InvalidCount { .. } | Self::NoCount { .. } | Self::CountTwice => wrong(
                 "invalid_count",
                 "give the count once, as ?count=N or {\"count\":N}",
             ),
-            Self::InvalidQuery { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_query",
-                "correct the query and send it again",
-            ),
+            Self::InvalidQuery { .. } => {
+                wrong("invalid_query", "correct the query and send it again")
+            }
             Self::InvalidBody { .. }
             | Self::InvalidSettings(_)
             | Self::InvalidLeases(_)
             | Self::NothingToAlter
-            | Self::OutOfBounds { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_body",
-                "correct the body and send it again",
-            ),
-            Self::UnknownField { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "unknown_field",
-                "remove or correct the field's name",
-            ),
-            Self::UnsupportedSetting { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "unsupported_setting",
-                "leave it out",
-            ),
+            | Self::OutOfBounds { .. } => {
+                wrong("invalid_body", "correct the body and send it again")
+            }
+            Self::UnknownField { .. } => {
+                wrong("unknown_field", "remove or correct the field's name")
+            }
+            Self::UnsupportedSetting { .. } => wrong("unsupported_setting", "leave it out"),
             Self::UnsupportedMediaType { .. } => refused(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported_media_type",
@@ -601,6 +586,12 @@ mod tests {
                 "leader_lost",
                 "the request was sent, and the leader was lost before it answered",
             ),
+        ]
+    }
+
+    /// Reads, and what is too large together.
+    fn not_read() -> Vec<Case> {
+        vec![
             (
                 ApiError::Read(ReadError::NoLeader),
                 503,
@@ -612,12 +603,6 @@ mod tests {
                 503,
                 "overloaded",
                 "the read waited behind others until its deadline",
-            ),
-            (
-                ApiError::AnswersFull,
-                503,
-                "overloaded",
-                "large answers of 33554432 bytes are on their way from this node already",
             ),
             (
                 ApiError::BodiesFull,
@@ -641,7 +626,12 @@ mod tests {
     }
 
     fn not_from_the_table() -> impl Iterator<Item = Case> {
-        let cases = [refused_by_the_url(), refused_by_the_body(), not_served()];
+        let cases = [
+            refused_by_the_url(),
+            refused_by_the_body(),
+            not_served(),
+            not_read(),
+        ];
         cases.into_iter().flatten()
     }
 

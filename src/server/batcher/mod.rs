@@ -217,11 +217,11 @@ mod tests {
         })
         .unwrap();
         let store = Store::open(&dir).unwrap();
-        let parts = (store.log, store.machine, store.tables, store.log_size);
-        let peers = Peers::new(local, Timing::default(), Tasks::default());
         let disk = Disk::default();
+        let parts = (store.log, store.machine, store.tables, store.log_size, disk);
+        let peers = Peers::new(local, Timing::default(), Tasks::default());
         let timing = Timing::default();
-        let built = Consensus::build(parts, node, peers, timing, Retention::default(), disk);
+        let built = Consensus::build(parts, node, peers, timing, Retention::default());
         let (proposals, _) = Proposer::queue();
         let (batcher, handle) = Batcher::new(built.await.unwrap(), proposals);
         (batcher, handle, directory)

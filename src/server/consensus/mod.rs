@@ -106,18 +106,20 @@ impl std::fmt::Debug for Consensus {
     }
 }
 
+/// What Raft stands on.
+type StoreParts = (LogStore, StateMachine, TableReader, LogSize, Disk);
+
 impl Consensus {
     /// Builds Raft over the store. It neither votes nor answers before [`Consensus::run`].
     ///
     /// # Errors
     /// [`ConsensusError`] where the settings are refused or the store cannot be read.
     pub(crate) async fn build(
-        (log, machine, tables, log_size): (LogStore, StateMachine, TableReader, LogSize),
+        (log, machine, tables, log_size, disk): StoreParts,
         node: NodeId,
         peers: Peers,
         timing: Timing,
         retention: Retention,
-        disk: Disk,
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(raft_config(timing, retention)?);
         let network = peers.network(Some(LagLimit::new(log_size.clone(), retention)));
