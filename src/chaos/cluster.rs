@@ -217,17 +217,30 @@ impl LocalCluster {
     /// Asks every node to end, and tells how each did.
     ///
     /// # Errors
-    /// [`HarnessError`] where a process cannot be signalled, or has not ended within the limit.
+    /// As for [`Self::terminate`].
     pub async fn terminate_all(
         &mut self,
         within: Duration,
     ) -> Result<Vec<ExitStatus>, HarnessError> {
-        for node in &self.nodes {
+        self.terminate(&self.ids(), within).await
+    }
+
+    /// Asks these nodes to end, and tells how each did.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where a process cannot be signalled, or has not ended within the limit.
+    pub async fn terminate(
+        &mut self,
+        ids: &[u64],
+        within: Duration,
+    ) -> Result<Vec<ExitStatus>, HarnessError> {
+        let chosen = |node: &&mut NodeProcess| ids.contains(&node.id);
+        for node in self.nodes.iter_mut().filter(chosen) {
             node.signal(Signal::TERM)?;
         }
         let wait = Wait::at_most(within);
         let mut ended = Vec::new();
-        for node in &mut self.nodes {
+        for node in self.nodes.iter_mut().filter(chosen) {
             ended.extend(node.exit_status(wait).await?);
         }
         Ok(ended)

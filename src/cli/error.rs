@@ -7,8 +7,8 @@ use crate::chaos::HarnessError;
 use crate::client::{BuildError, ClientError};
 use crate::history::ReadError;
 use crate::sequence::SequenceName;
-use crate::server::ServerError;
 use crate::server::config::ConfigError;
+use crate::server::{InspectError, ServerError};
 use crate::wire::{Problem, ProblemOutcome};
 
 /// The exit codes. They are part of the interface.
@@ -117,6 +117,9 @@ pub(super) enum CliError {
     /// A node is told something that cannot be.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// There is nothing to tell of a directory.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
     /// A node did not start, or had to end.
     #[error(transparent)]
     Server(ServerError),
@@ -157,10 +160,13 @@ impl CliError {
             | Self::History { .. }
             | Self::Open { .. }
             | Self::Config(_)
-            | Self::Server(ServerError::Config(_)) => Exit::Usage,
-            Self::Harness(_) | Self::Output { .. } | Self::Runtime { .. } | Self::Server(_) => {
-                Exit::Internal
-            }
+            | Self::Server(ServerError::Config(_))
+            | Self::Inspect(InspectError::NotDataDirectory { .. }) => Exit::Usage,
+            Self::Harness(_)
+            | Self::Output { .. }
+            | Self::Runtime { .. }
+            | Self::Server(_)
+            | Self::Inspect(_) => Exit::Internal,
         }
     }
 
@@ -180,7 +186,11 @@ impl CliError {
             Self::Open { .. } => "cannot_open",
             Self::Harness(_) => "harness_failure",
             Self::Output { .. } | Self::Runtime { .. } => "internal",
-            Self::Config(_) => "invalid_config",
+            Self::Config(_) | Self::Server(ServerError::Config(_)) => "invalid_config",
+            Self::Inspect(_) => "not_inspected",
+            Self::Server(ServerError::Bind { .. }) => "cannot_listen",
+            Self::Server(ServerError::Store(_)) => "directory_refused",
+            Self::Server(ServerError::Formation(_)) => "cluster_refused",
             Self::Server(_) => "node_ended",
         }
     }
@@ -232,7 +242,11 @@ mod tests {
             ("sequence_exists", 409, 4),
             ("below_granted", 409, 4),
             ("exhausted", 409, 5),
+            ("immutable_setting", 409, 4),
+            ("too_many_sequences", 409, 4),
+            ("above_max_value", 409, 4),
             ("retired", 410, 4),
+            ("unsupported_media_type", 415, 2),
             ("body_too_large", 413, 2),
             ("key_reused", 422, 2),
             ("quota", 429, 8),

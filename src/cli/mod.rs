@@ -5,6 +5,7 @@ mod args;
 mod cluster;
 mod demo;
 mod error;
+mod inspect;
 mod lease;
 mod output;
 mod sequence;
@@ -64,6 +65,8 @@ enum Verb {
     Sequence(sequence::Args),
     /// Look at the cluster
     Cluster(cluster::Args),
+    /// Look into a stopped node's data directory, and tell whether the node would start from it
+    Inspect(inspect::Args),
     /// Check recorded histories for values granted twice, out of order or lost
     Verify(verify::Args),
 }
@@ -114,6 +117,7 @@ fn run(verb: Verb, output: &Output) -> Result<Exit, CliError> {
         Verb::Lease(args) => lease::run(&args, output),
         Verb::Sequence(args) => sequence::run(args, output),
         Verb::Cluster(args) => cluster::run(&args, output),
+        Verb::Inspect(args) => inspect::run(&args, output),
         Verb::Verify(args) => verify::run(&args, output),
     }
 }

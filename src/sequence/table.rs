@@ -6,6 +6,7 @@
 mod sequence;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
 use imbl::OrdMap;
@@ -13,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::state_hash::{SequencesSum, StateHash};
 use super::{
-    Applied, Batch, Changes, Command, Grant, GrantPart, GrantParts, Outcome, RangeCount, Refusal,
-    SequenceName, Settings,
+    Applied, Batch, Changes, Command, GrantParts, Outcome, RangeCount, Refusal, SequenceName,
+    Settings,
 };
 
 pub(crate) use sequence::Sequence;
@@ -256,42 +257,20 @@ impl<'table> Applying<'table> {
     }
 
     fn grant_all(&mut self, parts: &GrantParts, create: Option<&Settings>) -> Outcome {
-        let mut tried = BTreeMap::new();
+        let mut trial = Trial::default();
         let mut grants = Vec::new();
         for (position, part) in (0..).zip(parts.iter()) {
-            match self.try_part(part, create, &mut tried) {
+            let found = trial.copy(self.table, &part.sequence, create);
+            let granted = found.and_then(|found| found.living()?.grant(self.index, part.count));
+            match granted {
                 Ok(grant) => grants.push(grant),
                 Err(refusal) => return Outcome::RefusedAt { position, refusal },
             }
         }
-        for (name, sequence) in tried {
+        for (name, sequence) in trial.copies {
             self.put(name, sequence);
         }
         Outcome::GrantedAll { grants }
-    }
-
-    /// Grants from copies, which become the table only if no part is refused.
-    fn try_part<'part>(
-        &self,
-        GrantPart { sequence, count }: &'part GrantPart,
-        create: Option<&Settings>,
-        tried: &mut BTreeMap<&'part SequenceName, Sequence>,
-    ) -> Result<Grant, Refusal> {
-        let known = &self.table.sequences;
-        if !tried.contains_key(sequence) {
-            let copy = match (known.get(sequence), create) {
-                (Some(found), _) => found.clone(),
-                (None, Some(settings)) => {
-                    let fresh = tried.keys().filter(|name| !known.contains_key(**name));
-                    self.table.check_room(fresh.count())?;
-                    Sequence::new(*settings)
-                }
-                (None, None) => return Err(Refusal::UnknownSequence),
-            };
-            tried.insert(sequence, copy);
-        }
-        let found = tried.get_mut(sequence).ok_or(Refusal::UnknownSequence)?;
-        found.living()?.grant(self.index, *count)
     }
 
     /// The sequence, to be changed.
@@ -312,6 +291,38 @@ impl<'table> Applying<'table> {
     /// The sequence, to be changed, where it is not retired.
     fn living(&mut self, name: &SequenceName) -> Result<&mut Sequence, Refusal> {
         self.find(name)?.living()
+    }
+}
+
+/// Copies that several leases are taken from. They become the table only if none of the leases is refused.
+#[derive(Default)]
+struct Trial<'part> {
+    copies: BTreeMap<&'part SequenceName, Sequence>,
+    /// How many of them the table does not have yet.
+    fresh: usize,
+}
+
+impl<'part> Trial<'part> {
+    fn copy(
+        &mut self,
+        table: &Table,
+        name: &'part SequenceName,
+        create: Option<&Settings>,
+    ) -> Result<&mut Sequence, Refusal> {
+        let place = match self.copies.entry(name) {
+            Entry::Occupied(copied) => return Ok(copied.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let copy = match (table.get(name), create) {
+            (Some(found), _) => found.clone(),
+            (None, Some(settings)) => {
+                table.check_room(self.fresh)?;
+                self.fresh += 1;
+                Sequence::new(*settings)
+            }
+            (None, None) => return Err(Refusal::UnknownSequence),
+        };
+        Ok(place.insert(copy))
     }
 }
 

@@ -33,8 +33,11 @@ use self::config::Config;
 use self::consensus::{
     Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Proposer, Retention,
 };
+use self::error::Listening;
 pub(crate) use self::error::ServerError;
 use self::store::{DataDir, FormationRecord, Identity, Space, Store, StoreClosed, StoreFailed};
+#[cfg(feature = "cli")]
+pub(crate) use self::store::{EntryView, InspectError, Inspection, Verdict, VoteView, inspect};
 use self::tasks::Tasks;
 use self::types::{Address, LogId, NodeId};
 
@@ -57,13 +60,19 @@ pub(crate) async fn run(config: Config, stop: impl Future<Output = ()>) -> Resul
     let mut node = Node::listen(config)?;
     let mut stop = pin!(stop);
     let started = match select(stop.as_mut(), pin!(node.start())).await {
-        Either::Left(((), _)) => Ok(None),
+        Either::Left(((), _)) => {
+            tracing::info!("stopping");
+            Ok(None)
+        }
         Either::Right((started, _)) => started.map(Some),
     };
     let (consensus, ended) = match started {
         Ok(Some(consensus)) => {
             let ended = match select(stop, pin!(node.ended(&consensus))).await {
-                Either::Left(((), _)) => Ok(()),
+                Either::Left(((), _)) => {
+                    tracing::info!("stopping");
+                    Ok(())
+                }
                 Either::Right((ended, _)) => Err(ended),
             };
             (Some(consensus), ended)
@@ -103,9 +112,10 @@ impl Node {
         let peer_at = config.bind_address(&config.peer_listen)?;
         let api_at = config.bind_address(&config.api_listen)?;
         let connections_max = open_files::connections_max()?;
+        let peer_listener = bind(Listening::Peers, &config.peer_listen, peer_at)?;
+        let api_listener = bind(Listening::Api, &config.api_listen, api_at)?;
         let dir = DataDir::open(&config.data_dir)?;
-        let peer_listener = bind("peer", &config.peer_listen, peer_at)?;
-        let api_listener = bind("API", &config.api_listen, api_at)?;
+        Store::refuse_orphan(&dir)?;
         Ok(Self {
             plan: plan(&config, &api_listener, &peer_listener),
             config,
@@ -132,10 +142,12 @@ impl Node {
         // From here on something is written.
         let space = Space::of(&self.dir)?;
         space.await_room().await;
-        self.write_ready_file()?;
 
         let record = consensus::form(&mut self.dir, &self.plan, &identity).await?;
         let store = open_store(&self.dir)?;
+        // A directory that is refused is left as it was, so this comes after all that may refuse it.
+        self.write_ready_file()?;
+        warn_if_even(record.members.len());
         let (disk, disk_watch) = store.disk(space, self.config.disk_free_min.bytes());
         self.tasks.spawn(disk_watch.run());
         self.failed = Some(store.failed);
@@ -143,12 +155,11 @@ impl Node {
         let peers = self.peers(&record);
         let timing = self.config.timing;
         let consensus = Consensus::build(
-            (store.log, store.machine, store.tables, store.log_size),
+            (store.log, store.machine, store.tables, store.log_size, disk),
             record.node,
             peers,
             timing,
             Retention::default(),
-            disk,
         )
         .await?;
 
@@ -191,22 +202,26 @@ impl Node {
         let record = self.dir.identity().formation.as_ref();
         let refused = async {
             match consensus::initialize(consensus, &self.plan, record).await {
-                Ok(()) => std::future::pending().await,
+                Ok(()) => consensus::refused(&self.plan, record).await,
                 Err(refused) => refused,
             }
         };
-        tokio::select! {
+        let error = tokio::select! {
             // A disk that failed ends Raft too: the first reason is the one to tell.
             biased;
             error = failed => ServerError::disk(self.dir.path(), error),
             reason = consensus.ended() => ServerError::Ended { reason },
             refused = refused => refused.into(),
+        };
+        if let ServerError::Disk { .. } | ServerError::DiskFull { .. } = error {
+            // A disk that failed is not asked to close anything.
+            self.closed = None;
         }
+        error
     }
 
     /// Stops from the outside in: no new requests, the open ones answered while Raft still runs, then Raft.
     async fn stop(self, consensus: Option<Consensus>, drain: Duration) {
-        tracing::info!("stopping");
         self.http.graceful_shutdown(Some(drain));
         self.front.finish().await;
         self.service.send_replace(None);
@@ -243,7 +258,7 @@ impl Node {
         identity: watch::Receiver<Identity>,
         inbound: watch::Receiver<Option<Inbound>>,
     ) -> Result<(), ServerError> {
-        let bound = |source| self.bind_error("peer", &self.config.peer_listen, source);
+        let bound = |source| bind_error(Listening::Peers, &self.config.peer_listen, source);
         let listener = self.peer_listener.try_clone().map_err(bound)?;
         listener.set_nonblocking(true).map_err(bound)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(bound)?;
@@ -260,7 +275,7 @@ impl Node {
     }
 
     fn serve_api(&self) -> Result<(), ServerError> {
-        let bound = |source| self.bind_error("API", &self.config.api_listen, source);
+        let bound = |source| bind_error(Listening::Api, &self.config.api_listen, source);
         let listener = self.api_listener.try_clone().map_err(bound)?;
         let routes = Api::new(self.plan.node, self.service.subscribe()).router();
         let (http, connections_max) = (self.http.clone(), self.connections_max);
@@ -301,18 +316,29 @@ impl Node {
             .and_then(|()| std::fs::rename(&temporary, &path))
             .map_err(failed)
     }
+}
 
-    fn bind_error(
-        &self,
-        purpose: &'static str,
-        address: &Address,
-        source: std::io::Error,
-    ) -> ServerError {
-        ServerError::Bind {
-            purpose,
-            address: address.clone(),
-            source,
-        }
+/// An even number of nodes needs a larger majority than the odd one below, and survives no more losses.
+fn warn_if_even(nodes: usize) {
+    if !nodes.is_multiple_of(2) {
+        return;
+    }
+    let fewer = nodes.saturating_sub(1);
+    let tolerated = match fewer / 2 {
+        0 => "none".to_owned(),
+        losses => losses.to_string(),
+    };
+    let what = format!(
+        "{nodes} nodes tolerate the loss of {tolerated}, no more than {fewer} would: use an odd number"
+    );
+    tracing::warn!(count = nodes, error = what, "even number of nodes");
+}
+
+fn bind_error(listening: Listening, address: &Address, source: std::io::Error) -> ServerError {
+    ServerError::Bind {
+        listening,
+        address: address.clone(),
+        source,
     }
 }
 
@@ -322,22 +348,18 @@ fn open_store(dir: &DataDir) -> Result<Store, ServerError> {
 }
 
 fn bind(
-    purpose: &'static str,
+    listening: Listening,
     address: &Address,
     at: SocketAddr,
 ) -> Result<TcpListener, ServerError> {
-    TcpListener::bind(at).map_err(|source| ServerError::Bind {
-        purpose,
-        address: address.clone(),
-        source,
-    })
+    TcpListener::bind(at).map_err(|source| bind_error(listening, address, source))
 }
 
 /// The members as they are to be, with the addresses that a lone node was given by the system.
 fn plan(config: &Config, api: &TcpListener, peer: &TcpListener) -> Plan {
     let alone = config.members.len() == 1;
     let bound = |listener: &TcpListener, configured: &Address| match listener.local_addr() {
-        Ok(address) if alone && configured.as_str().ends_with(":0") => Address::from(address),
+        Ok(address) if alone && configured.port() == 0 => Address::from(address),
         _ => configured.clone(),
     };
     let planned = |(id, member): (&NodeId, &config::MemberConfig)| {

@@ -5,13 +5,14 @@ use std::process::{Command, Output, Stdio};
 
 const GRANT: &str = r#"{"v":1,"worker":"w1","node":2,"sequence":"photos","count":3,"key":null,"sent_ns":1,"received_ns":2,"outcome":"granted","first":1,"last":3,"increment":1}"#;
 
-struct Said {
-    exit: i32,
-    out: String,
-    err: String,
+/// What a shell sees of a run.
+pub(crate) struct Said {
+    pub(crate) exit: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
-fn highwater(arguments: &[&str]) -> Said {
+pub(crate) fn highwater(arguments: &[&str]) -> Said {
     highwater_reading(arguments, "")
 }
 
@@ -58,8 +59,12 @@ fn every_verb_has_a_help_with_examples_on_standard_output() {
         &["lease"],
         &["sequence", "create"],
         &["sequence", "show"],
+        &["sequence", "list"],
+        &["sequence", "alter"],
+        &["sequence", "retire"],
         &["sequence", "advance"],
         &["cluster", "status"],
+        &["inspect"],
         &["verify"],
     ] {
         let said = highwater(&[verb, &["--help"]].concat());

@@ -18,7 +18,7 @@ const GRANTS_PER_LIFE: u64 = 150;
 // canonical/raft#199, spacejam/sled#1533: always starts, never asks for repair.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_granted_again_across_all_lives() {
-    let lives = std::env::var("HIGHWATER_TEST_LIVES").map_or(LIVES, |text| text.parse().unwrap());
+    let lives = world::rounds("HIGHWATER_TEST_LIVES", LIVES);
     let directory = tempfile::tempdir().unwrap();
     let mut cluster = three_nodes(directory.path()).await;
     let sequence = world::sequence(&cluster, "photos").await;

@@ -11,32 +11,25 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rand::SeedableRng;
-use rand::rngs::StdRng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use self::harm::{Harm, HarmKind};
+use self::harm::{Harm, HarmKind, damages, seeded};
 use crate::lone::{self, LoneNode, Owed, Started};
 
-/// How many damages; `HIGHWATER_TEST_DAMAGES` asks for more, and then for a longer log too.
+/// How many damages where nobody asks for more.
 const DAMAGES: usize = 40;
 /// As many as are worth a longer log.
 const DAMAGES_MANY: usize = 500;
 /// How many directories are started at once. A start mostly waits.
 const STARTS: usize = 4;
 const WAY_OUT: &str =
-    "put the whole directory back as it last was, or empty it and let the node join as a new one";
-
-fn damages() -> usize {
-    let asked = std::env::var("HIGHWATER_TEST_DAMAGES");
-    asked.map_or(DAMAGES, |text| text.parse().unwrap())
-}
+    "put the whole directory back as it last was, or replace the node by a new one";
 
 /// The leases of each of two lives. The longer log has a snapshot and a purge, made every 10,000 entries.
 fn leases() -> [u64; 2] {
-    if damages() < DAMAGES_MANY {
+    if damages(DAMAGES) < DAMAGES_MANY {
         [100, 100]
     } else {
         [10_200, 200]
@@ -96,12 +89,13 @@ async fn start_on(data_dir: &Path, owed: &Owed) -> Fate {
     let log = data_dir.with_extension("log");
     let node = LoneNode::spawn(data_dir, &log, &[]);
     match node.wait_until_started().await {
-        Started::Serving(node) => match owed.check(&node).await {
+        Started::Serving(node) => match owed.check(&node.api).await {
             Ok(()) => Fate::Right,
             Err(lost) => Fate::Fault(format!("lost: {lost}")),
         },
-        Started::Refused(line) => match line.strip_suffix(WAY_OUT) {
-            Some(line) => Fate::Refused(check_named_by(line, data_dir)),
+        Started::Refused(line) => match line.split_once(WAY_OUT) {
+            // A cause may follow.
+            Some((line, _)) => Fate::Refused(check_named_by(line, data_dir)),
             None => Fate::Fault(format!("refused without a way out: {line}")),
         },
         Started::Broke(said) => Fate::Fault(format!("broke: {said}")),
@@ -144,9 +138,7 @@ fn copy(from: &Path, to: &Path) {
 // made sled panic, hang, or forget.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_directory_starts_with_all_that_it_acknowledged_or_is_refused() {
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = seeded();
     let [terminated, killed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let stopped = [
         ("SIGTERM", stopped_by(Signal::TERM, terminated.path()).await),
@@ -156,7 +148,7 @@ async fn a_damaged_directory_starts_with_all_that_it_acknowledged_or_is_refused(
     let mut faults = Vec::new();
     let mut starting = JoinSet::new();
 
-    for number in 0..damages() {
+    for number in 0..damages(DAMAGES) {
         let (after, Stopped { data_dir, owed }) = &stopped[number % stopped.len()];
         let after = *after;
         let scratch = tempfile::tempdir().unwrap();
@@ -170,7 +162,7 @@ async fn a_damaged_directory_starts_with_all_that_it_acknowledged_or_is_refused(
             drop(scratch);
             (harm, after, fate)
         });
-        while STARTS <= starting.len() || (number + 1 == damages() && !starting.is_empty()) {
+        while STARTS <= starting.len() || (number + 1 == damages(DAMAGES) && !starting.is_empty()) {
             let (harm, after, fate) = starting.join_next().await.unwrap().unwrap();
             if let Fate::Fault(fault) = &fate {
                 faults.push(format!("after {after}, {harm:?}: {fault}"));
@@ -182,5 +174,5 @@ async fn a_damaged_directory_starts_with_all_that_it_acknowledged_or_is_refused(
     for ((kind, fate), count) in &tally {
         println!("{count:5} {kind:?}: {fate:?}");
     }
-    assert!(faults.is_empty(), "seed {seed}: {faults:#?}");
+    assert!(faults.is_empty(), "{faults:#?}");
 }

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use highwater::RangeCount;
 use highwater::chaos::{ClusterSize, LocalCluster, Program};
+use highwater::wire::ProblemOutcome;
 
 use crate::load::Load;
 use crate::mounts::{self, SmallDisk};
+use crate::preload::{Action, Fault, Faults};
 use crate::world::{
     self, PATIENCE, POLL_INTERVAL, send, wait_until_it_says, wait_until_led_by_another,
     wait_until_one_ends,
@@ -17,23 +20,23 @@ const DISK_MIB: u64 = 96;
 /// The floor of these nodes: in MiB.
 const FLOOR: u64 = 24;
 
-/// What fills a database's segments in some seconds: many workers, and a name as long as can be.
-const CROWD: usize = 64;
+/// What fills the last of a segment in a few seconds: many workers, and a name as long as can be.
+const CROWD: usize = 32;
 
 fn long_name() -> String {
     "p".repeat(highwater::NAME_LENGTH_MAX)
 }
 
+fn floor(mib: u64) -> String {
+    format!("HIGHWATER_DISK_FREE_MIB_MIN={mib}")
+}
+
 /// The program, told this floor.
 fn program(floor_mib: u64) -> Program {
+    let arguments = [floor(floor_mib), env!("CARGO_BIN_EXE_highwater").to_owned()];
     Program {
         path: "/usr/bin/env".into(),
-        arguments: [
-            format!("HIGHWATER_DISK_FREE_MIB_MIN={floor_mib}"),
-            env!("CARGO_BIN_EXE_highwater").to_owned(),
-        ]
-        .map(Into::into)
-        .to_vec(),
+        arguments: arguments.map(Into::into).to_vec(),
     }
 }
 
@@ -41,9 +44,9 @@ fn program(floor_mib: u64) -> Program {
 async fn start(
     directory: &Path,
     size: ClusterSize,
-    floor_mib: u64,
+    program: Program,
 ) -> (LocalCluster, Vec<SmallDisk>) {
-    let mut cluster = LocalCluster::create(directory, size, program(floor_mib)).unwrap();
+    let mut cluster = LocalCluster::create(directory, size, program).unwrap();
     let mount = |id| SmallDisk::mount(cluster.data_dir(id).unwrap(), DISK_MIB);
     let disks = cluster.ids().into_iter().map(mount).collect();
     cluster.start_all().unwrap();
@@ -77,7 +80,7 @@ async fn leadership_leaves_a_disk_below_its_floor_and_grants_go_on() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let (mut cluster, disks) = start(directory.path(), ClusterSize::Three, FLOOR).await;
+    let (mut cluster, disks) = start(directory.path(), ClusterSize::Three, program(FLOOR)).await;
     let sequence = world::sequence(&cluster, "p").await;
     let load = Load::start(&cluster, &sequence, 4, directory.path());
     load.wait_until_granted(50).await;
@@ -110,13 +113,10 @@ async fn where_every_disk_is_full_leases_are_refused_and_reads_answered_until_th
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let (mut cluster, disks) = start(directory.path(), ClusterSize::Three, FLOOR).await;
+    let (mut cluster, disks) = start(directory.path(), ClusterSize::Three, program(FLOOR)).await;
     let sequence = world::sequence(&cluster, "p").await;
     let client = world::client(&cluster);
-    let before = client
-        .lease(&sequence, highwater::RangeCount::ONE)
-        .await
-        .unwrap();
+    let before = client.lease(&sequence, RangeCount::ONE).await.unwrap();
     let leader = cluster.leader(PATIENCE).await.unwrap();
 
     for disk in &disks {
@@ -144,9 +144,9 @@ async fn where_every_disk_is_full_leases_are_refused_and_reads_answered_until_th
     let other = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
     of(&disks, other).clear();
     let after = loop {
-        match client.lease(&sequence, highwater::RangeCount::ONE).await {
+        match client.lease(&sequence, RangeCount::ONE).await {
             Ok(grant) => break grant,
-            Err(error) => assert_eq!(error.problem().unwrap().code, "disk_full"),
+            Err(error) => assert_eq!(error.outcome(), ProblemOutcome::NotApplied, "{error}"),
         }
     };
     assert_eq!(
@@ -181,7 +181,7 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
     }
     let directory = tempfile::tempdir().unwrap();
     // Without a floor, so that only the last byte counts.
-    let (mut cluster, disks) = start(directory.path(), ClusterSize::One, 0).await;
+    let (mut cluster, disks) = start(directory.path(), ClusterSize::One, program(0)).await;
     let sequence = world::sequence(&cluster, &long_name()).await;
     let load = Load::start(&cluster, &sequence, CROWD, directory.path());
     load.wait_until_granted(100).await;
@@ -192,7 +192,7 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
     );
     assert!(data_dir.join("ballast").exists());
 
-    disks[0].fill(0);
+    disks[0].fill_whole();
     let ended = wait_until_one_ends(&mut cluster).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.last_line.starts_with(&full), "{ended:?}");
@@ -202,7 +202,7 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
     cluster.all_ready(PATIENCE).await.unwrap();
     assert!(!data_dir.join("ballast").exists());
     load.wait_until_granted(10).await;
-    disks[0].fill(0);
+    disks[0].fill_whole();
     let ended = wait_until_one_ends(&mut cluster).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.last_line.starts_with(&full), "{ended:?}");
@@ -232,14 +232,14 @@ async fn a_follower_whose_disk_is_full_ends_and_returns_while_the_others_grant()
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let (mut cluster, disks) = start(directory.path(), ClusterSize::Three, FLOOR).await;
+    let (mut cluster, disks) = start(directory.path(), ClusterSize::Three, program(FLOOR)).await;
     let sequence = world::sequence(&cluster, &long_name()).await;
     let load = Load::start(&cluster, &sequence, CROWD, directory.path());
     load.wait_until_granted(50).await;
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let follower = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
 
-    of(&disks, follower).fill(0);
+    of(&disks, follower).fill_whole();
     let ended = wait_until_one_ends(&mut cluster).await;
     assert_eq!((ended.node, ended.code), (follower, Some(1)), "{ended:?}");
     assert!(
@@ -255,4 +255,66 @@ async fn a_follower_whose_disk_is_full_ends_and_returns_while_the_others_grant()
     cluster.all_ready(PATIENCE).await.unwrap();
     load.wait_until_granted(100).await;
     load.verify(&cluster).await;
+}
+
+/// Waits until the last entry is on every disk: a grant needs two of three.
+async fn wait_until_all_have_the_log(url: &str) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+        let members = shown.json()["members"].clone();
+        let mut members = members.as_array().unwrap().iter();
+        if members.all(|member| member["lag"] == 0) {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{}", shown.text);
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// The term and the leader in it, as this node sees them.
+async fn leadership(url: &str) -> (String, String) {
+    let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+    (shown.field("term"), shown.field("leader"))
+}
+
+// A hand-over that the chosen node does not carry out leaves a leader that can grant, and no election.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_hand_over_comes_to_nothing_leads_on() {
+    if !mounts::are_private("disk_full::a_leader_whose_hand_over_comes_to_nothing_leads_on") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let program = faults.program(&[&floor(FLOOR)]);
+    let (mut cluster, disks) = start(directory.path(), ClusterSize::Three, program).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+    client.lease(&sequence, RangeCount::ONE).await.unwrap();
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let url = of(&cluster.urls(), leader).clone();
+    let before = leadership(&url).await;
+    // Then the next thing that a follower has to store is a vote.
+    wait_until_all_have_the_log(&url).await;
+
+    // One follower cannot store a vote, and nobody knows yet; the other one's disk is full as well.
+    let (hung, full) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    faults.plant(Fault {
+        call: "fdatasync",
+        path: &format!("/node-{hung}/"),
+        nth: 1,
+        action: Action::Hang,
+    });
+    of(&disks, full).fill((FLOOR - 2) * MIB);
+    of(&disks, leader).fill((FLOOR - 2) * MIB);
+    refused_for_its_disk(&url).await;
+    faults.wait_until_hit().await;
+    let in_vain = format!("node {hung} was asked to lead, and nobody else led within");
+    wait_until_logged(directory.path(), leader, &in_vain).await;
+
+    of(&disks, leader).clear();
+    let leases = format!("{url}/v1/sequences/p/leases");
+    while send("POST", &leases, "", &[]).await.status != 201 {}
+    assert_eq!(leadership(&url).await, before);
+    faults.lift();
 }

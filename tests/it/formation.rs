@@ -27,9 +27,7 @@ async fn cluster_ids(cluster: &LocalCluster) -> BTreeSet<String> {
 // dgraph-io/dgraph#1828: one cluster, whoever is first.
 #[tokio::test]
 async fn three_empty_nodes_that_start_at_once_form_one_cluster() {
-    let rounds =
-        std::env::var("HIGHWATER_TEST_FORMATIONS").map_or(ROUNDS, |text| text.parse().unwrap());
-    for _ in 0..rounds {
+    for _ in 0..world::rounds("HIGHWATER_TEST_FORMATIONS", ROUNDS) {
         let directory = tempfile::tempdir().unwrap();
         let cluster = three_nodes(directory.path()).await;
 

@@ -5,7 +5,11 @@ mod api;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod bad_requests;
+#[cfg(test)]
 mod cli;
+#[cfg(test)]
+mod cli_sequences;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
@@ -15,7 +19,11 @@ mod damage;
 #[cfg(test)]
 mod disk_full;
 #[cfg(test)]
+mod edges;
+#[cfg(test)]
 mod formation;
+#[cfg(test)]
+mod inspect;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
@@ -23,6 +31,8 @@ mod load;
 mod lone;
 #[cfg(test)]
 mod mounts;
+#[cfg(test)]
+mod node;
 #[cfg(test)]
 mod overload;
 #[cfg(test)]
@@ -34,7 +44,11 @@ mod readme;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 mod scripts;
+#[cfg(test)]
+mod surroundings;
 #[cfg(test)]
 mod sync_errors;
 #[cfg(test)]

@@ -5,7 +5,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::statvfs;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+/// A running node writes on at the end of its database. Less than this much of it while a test looks at the file.
+const WRITTEN_MEANWHILE: u64 = 512 * 1024;
 
 /// Set in a process that may mount what it likes.
 const INSIDE: &str = "HIGHWATER_TEST_INSIDE";
@@ -84,6 +87,22 @@ impl SmallDisk {
                 }
             }
         }
+    }
+
+    /// Fills it to the last byte, and takes from the database the place in its newest segment that it has not written
+    /// to yet: with that it would go on for tens of thousands of leases.
+    pub(crate) fn fill_whole(&self) {
+        let path = self.path.join("sled/db");
+        let bytes = fs::read(&path).unwrap();
+        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let keep = u64::try_from(used).unwrap() + WRITTEN_MEANWHILE;
+        let length = u64::try_from(bytes.len()).unwrap();
+        if keep < length {
+            let file = File::options().write(true).open(&path).unwrap();
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&file, punch, keep, length - keep).unwrap();
+        }
+        self.fill(0);
     }
 
     /// Removes that file.

@@ -141,6 +141,70 @@ async fn a_query_that_is_not_understood_names_what_is() {
     );
 }
 
+/// Of a sequence that starts at 10 and has come to 17: body, status, code, detail.
+const ALTERATIONS: &[(&str, u16, &str, &str)] = &[
+    (
+        r#"{"max_value":16}"#,
+        409,
+        "below_granted",
+        "max_value 16 is below the high-water mark: use 17 or more",
+    ),
+    (
+        r#"{"start":11}"#,
+        409,
+        "immutable_setting",
+        "start is 10 for the sequence's whole life: it cannot become 11",
+    ),
+    (
+        r#"{"increment":"2"}"#,
+        409,
+        "immutable_setting",
+        "increment is 1 for the sequence's whole life: it cannot become 2",
+    ),
+    (
+        r#"{"max_value":9007199254740992}"#,
+        409,
+        "immutable_setting",
+        "max_value cannot become 9007199254740992: the sequence's ids are JSON numbers, so stay at 2^53 - 1 or below",
+    ),
+    (
+        r#"{"max_lease":5,"cache":1}"#,
+        400,
+        "unsupported_setting",
+        "a cache other than 0 is not supported by this version",
+    ),
+    (
+        r#"{"max_lease":0}"#,
+        400,
+        "invalid_body",
+        "max_lease is out of bounds: 1 to 2^32 - 1",
+    ),
+    (
+        r#"{"column":"photos.id"}"#,
+        400,
+        "unknown_field",
+        "the body has an unknown field `column`, expected one of `start`, `increment`, `max_value`, `cache`, `max_lease` at line 1 column 9",
+    ),
+    (
+        "{}",
+        400,
+        "invalid_body",
+        "no setting is named: name max_value or max_lease",
+    ),
+    (
+        "",
+        400,
+        "invalid_body",
+        "no setting is named: name max_value or max_lease",
+    ),
+    (
+        r#"{"max_lease":7,"max_lease":7}"#,
+        400,
+        "invalid_body",
+        "the body is not understood: duplicate field `max_lease` at line 1 column 26",
+    ),
+];
+
 #[tokio::test]
 async fn a_sequence_is_altered_but_never_below_what_is_granted() {
     let directory = tempfile::tempdir().unwrap();
@@ -185,71 +249,10 @@ async fn a_sequence_is_altered_but_never_below_what_is_granted() {
     assert_eq!(top.json()["max_value"], json!("9007199254740992"));
 
     let before = send("GET", &photos, "", &[]).await.json();
-    for (body, status, code, detail) in [
-        (
-            r#"{"max_value":16}"#,
-            409,
-            "below_granted",
-            "max_value 16 is below the high-water mark: use 17 or more",
-        ),
-        (
-            r#"{"start":11}"#,
-            409,
-            "immutable_setting",
-            "start is 10 for the sequence's whole life: it cannot become 11",
-        ),
-        (
-            r#"{"increment":"2"}"#,
-            409,
-            "immutable_setting",
-            "increment is 1 for the sequence's whole life: it cannot become 2",
-        ),
-        (
-            r#"{"max_value":9007199254740992}"#,
-            409,
-            "immutable_setting",
-            "max_value cannot become 9007199254740992: the sequence's ids are JSON numbers, so stay at 2^53 - 1 or below",
-        ),
-        (
-            r#"{"max_lease":5,"cache":1}"#,
-            400,
-            "unsupported_setting",
-            "a cache other than 0 is not supported by this version",
-        ),
-        (
-            r#"{"max_lease":0}"#,
-            400,
-            "invalid_body",
-            "max_lease is out of bounds: 1 to 2^32 - 1",
-        ),
-        (
-            r#"{"column":"photos.id"}"#,
-            400,
-            "unknown_field",
-            "the body has an unknown field `column`, expected one of `start`, `increment`, `max_value`, `cache`, `max_lease` at line 1 column 9",
-        ),
-        (
-            "{}",
-            400,
-            "invalid_body",
-            "no setting is named: name max_value or max_lease",
-        ),
-        (
-            "",
-            400,
-            "invalid_body",
-            "no setting is named: name max_value or max_lease",
-        ),
-        (
-            r#"{"max_lease":7,"max_lease":7}"#,
-            400,
-            "invalid_body",
-            "the body is not understood: duplicate field `max_lease` at line 1 column 26",
-        ),
-    ] {
+    for (body, status, code, detail) in ALTERATIONS {
         let answer = send("PATCH", &photos, body, &[]).await;
 
-        refused(&answer, status, code, detail);
+        refused(&answer, *status, code, detail);
     }
     let narrow = send("PATCH", &wide, r#"{"max_value":9007199254740991}"#, &[]).await;
     refused(
@@ -364,11 +367,9 @@ async fn several_leases_are_one_commit_and_all_granted_or_none() {
             "wide",
             r#"{"start":"18446744073709551614","max_value":"18446744073709551615"}"#,
         ),
-        ("gone", ""),
     ] {
         send("PUT", &format!("{url}/v1/sequences/{name}"), body, &[]).await;
     }
-    send("DELETE", &format!("{url}/v1/sequences/gone"), "", &[]).await;
 
     let all = send(
         "POST",
@@ -416,101 +417,104 @@ async fn several_leases_are_one_commit_and_all_granted_or_none() {
         .collect();
     assert_eq!(indices.len(), 1, "one commit");
     assert_eq!(text.text, "5 6\n7 7\n");
+}
+
+/// Body, position, status, code, detail.
+const LEASE_LISTS: &[(&str, Option<u32>, u16, &str, &str)] = &[
+    (
+        r#"[{"sequence":"photos"},{"sequence":"none"}]"#,
+        Some(1),
+        404,
+        "unknown_sequence",
+        "at position 1: no such sequence: create it first",
+    ),
+    (
+        r#"[{"sequence":"gone"}]"#,
+        Some(0),
+        410,
+        "retired",
+        "at position 0: the sequence is retired: create it again, and it continues above its mark",
+    ),
+    (
+        r#"[{"sequence":"photos","count":2},{"sequence":"photos","count":2}]"#,
+        Some(1),
+        409,
+        "exhausted",
+        "at position 1: 2 values do not fit: 1 are left up to max_value",
+    ),
+    (
+        r#"[{"sequence":"photos"},{"sequence":"photos","count":0}]"#,
+        Some(1),
+        400,
+        "invalid_count",
+        "at position 1: count 0 is not 1 to 4294967295",
+    ),
+    (
+        r#"[{"sequence":"photos"},{"sequence":"photos","count":1000001}]"#,
+        Some(1),
+        400,
+        "invalid_count",
+        "at position 1: a lease of 1000001 values is too large: lease at most 1000000 at once",
+    ),
+    (
+        r#"[{"sequence":"photos"},{"sequence":"../photos"}]"#,
+        Some(1),
+        400,
+        "invalid_name",
+        "at position 1: a sequence name has '.' at byte 0: use letters and digits, and after the first also '.', '_', ':' and '-'",
+    ),
+    (
+        r#"[{"sequence":"photos"},{"sequence":"photos","cuont":1}]"#,
+        Some(1),
+        400,
+        "unknown_field",
+        "at position 1: the body has an unknown field `cuont`, expected `sequence` or `count` at line 1 column 51",
+    ),
+    (
+        r#"[{"count":1}]"#,
+        Some(0),
+        400,
+        "invalid_body",
+        "at position 0: the body is not understood: [0]: missing field `sequence` at line 1 column 12",
+    ),
+    ("[]", None, 400, "invalid_body", "0 leases are not 1 to 256"),
+    ("", None, 400, "invalid_body", "0 leases are not 1 to 256"),
+    (
+        r#"{"sequence":"photos"}"#,
+        None,
+        400,
+        "invalid_body",
+        "the body is not understood: invalid type: object, expected a list at line 1 column 0",
+    ),
+];
+
+#[tokio::test]
+async fn a_refused_list_of_leases_names_the_position_and_grants_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    let url = follower(&mut cluster).await;
+    let leases = format!("{url}/v1/leases");
+    let sequence = |name: &str| format!("{url}/v1/sequences/{name}");
+    send("PUT", &sequence("photos"), r#"{"max_value":3}"#, &[]).await;
+    send("PUT", &sequence("gone"), "", &[]).await;
+    send("DELETE", &sequence("gone"), "", &[]).await;
 
     let list = format!("{url}/v1/sequences");
     let before = send("GET", &list, "", &[]).await.json();
-    let many = format!("[{}]", vec![r#"{"sequence":"photos"}"#; 257].join(","));
-    for (body, position, status, code, detail) in [
-        (
-            r#"[{"sequence":"photos"},{"sequence":"none"}]"#,
-            json!(1),
-            404,
-            "unknown_sequence",
-            "at position 1: no such sequence: create it first",
-        ),
-        (
-            r#"[{"sequence":"gone"}]"#,
-            json!(0),
-            410,
-            "retired",
-            "at position 0: the sequence is retired: create it again, and it continues above its mark",
-        ),
-        (
-            r#"[{"sequence":"photos","count":2},{"sequence":"photos","count":2}]"#,
-            json!(1),
-            409,
-            "exhausted",
-            "at position 1: 2 values do not fit: 1 are left up to max_value",
-        ),
-        (
-            r#"[{"sequence":"photos"},{"sequence":"photos","count":0}]"#,
-            json!(1),
-            400,
-            "invalid_count",
-            "at position 1: count 0 is not 1 to 4294967295",
-        ),
-        (
-            r#"[{"sequence":"photos"},{"sequence":"photos","count":1000001}]"#,
-            json!(1),
-            400,
-            "invalid_count",
-            "at position 1: a lease of 1000001 values is too large: lease at most 1000000 at once",
-        ),
-        (
-            r#"[{"sequence":"photos"},{"sequence":"../photos"}]"#,
-            json!(1),
-            400,
-            "invalid_name",
-            "at position 1: a sequence name has '.' at byte 0: use letters and digits, and after the first also '.', '_', ':' and '-'",
-        ),
-        (
-            r#"[{"sequence":"photos"},{"sequence":"photos","cuont":1}]"#,
-            json!(1),
-            400,
-            "unknown_field",
-            "at position 1: the body has an unknown field `cuont`, expected `sequence` or `count` at line 1 column 51",
-        ),
-        (
-            r#"[{"count":1}]"#,
-            json!(0),
-            400,
-            "invalid_body",
-            "at position 0: the body is not understood: [0]: missing field `sequence` at line 1 column 12",
-        ),
-        (
-            "[]",
-            json!(null),
-            400,
-            "invalid_body",
-            "0 leases are not 1 to 256",
-        ),
-        (
-            "",
-            json!(null),
-            400,
-            "invalid_body",
-            "0 leases are not 1 to 256",
-        ),
-        (
-            &many,
-            json!(null),
-            400,
-            "invalid_body",
-            "257 leases are not 1 to 256",
-        ),
-        (
-            r#"{"sequence":"photos"}"#,
-            json!(null),
-            400,
-            "invalid_body",
-            "the body is not understood: invalid type: object, expected a list at line 1 column 0",
-        ),
-    ] {
+    for (body, position, status, code, detail) in LEASE_LISTS {
         let answer = send("POST", &leases, body, &[]).await;
 
-        refused(&answer, status, code, detail);
-        assert_eq!(answer.json()["position"], position, "{}", answer.text);
+        refused(&answer, *status, code, detail);
+        assert_eq!(
+            answer.json()["position"],
+            json!(position),
+            "{}",
+            answer.text
+        );
     }
+    let many = format!("[{}]", vec![r#"{"sequence":"photos"}"#; 257].join(","));
+    let many = send("POST", &leases, &many, &[]).await;
+    refused(&many, 400, "invalid_body", "257 leases are not 1 to 256");
     let keyed = send("POST", &leases, "[]", &["idempotency-key: k"]).await;
     refused(
         &keyed,

@@ -23,6 +23,11 @@ pub(crate) fn program() -> Program {
     }
 }
 
+/// How often a test does its work: this often, or as this variable says.
+pub(crate) fn rounds(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
+}
+
 /// A cluster of three in this directory, ready.
 pub(crate) async fn three_nodes(directory: &Path) -> LocalCluster {
     three_nodes_of(directory, program()).await

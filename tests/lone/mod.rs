@@ -108,12 +108,9 @@ impl LoneNode {
 
     fn ended(&self, status: ExitStatus) -> Started {
         let said = self.said();
-        let lines: Vec<_> = said.lines().filter(|line| !is_logged(line)).collect();
-        match lines[..] {
-            [line] if status.code() == Some(1) && is_refusal(line) => {
-                Started::Refused(line.to_owned())
-            }
-            _ => Started::Broke(format!("{status}: {said}")),
+        match refusal(status.code(), &said) {
+            Some(line) => Started::Refused(line.to_owned()),
+            None => Started::Broke(format!("{status}: {said}")),
         }
     }
 
@@ -148,13 +145,15 @@ impl Drop for LoneNode {
     }
 }
 
-/// Lines of the log begin with the time.
-fn is_logged(line: &str) -> bool {
-    line.starts_with(|first: char| first.is_ascii_digit())
-}
-
-fn is_refusal(line: &str) -> bool {
-    line.starts_with("highwater: ") && !line.contains("internal error")
+/// The one line of a refusal, beside what is logged, with exit code 1.
+fn refusal(code: Option<i32>, said: &str) -> Option<&str> {
+    // Lines of the log begin with the time.
+    let is_logged = |line: &str| line.starts_with(|first: char| first.is_ascii_digit());
+    let mut lines = said.lines().filter(|line| !is_logged(line));
+    let line = lines.next()?;
+    let is_one = code == Some(1) && lines.next().is_none();
+    let is_refusal = line.starts_with("highwater: ") && !line.contains("internal error");
+    (is_one && is_refusal).then_some(line)
 }
 
 /// A client that asks no proxy.
@@ -164,4 +163,30 @@ pub(crate) fn http() -> reqwest::Client {
         .timeout(START_TIMEOUT)
         .build()
         .unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_line_with_exit_code_1_is_a_refusal() {
+        let logged = "2026-01-01T00:00:00.000000Z  INFO highwater::server: stopping\n";
+        let line = "highwater: DIR/sled is missing: put it back";
+        let panicked = "highwater: internal error, the process ends: page 7; please report this";
+
+        let refused = format!("{logged}{line}\n");
+        assert_eq!(refusal(Some(1), &refused), Some(line));
+        assert_eq!(refusal(Some(2), &refused), None);
+        assert_eq!(refusal(None, &refused), None);
+        for broke in [
+            logged.to_owned(),
+            format!("{logged}{panicked}\n"),
+            format!("thread 'x' panicked at src/y.rs:1:1:\n{line}\n"),
+            format!("{line}\nstack backtrace:\n"),
+            "memory allocation of 99999999999 bytes failed\n".to_owned(),
+        ] {
+            assert_eq!(refusal(Some(1), &broke), None, "{broke}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
-use super::{LoneNode, http};
+use super::http;
 
 /// What was acknowledged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
-    /// Asks a node for all of it, and for one more value of each sequence.
+    /// Asks the node at this URL for all of it, and for one more value of each sequence.
     ///
     /// # Errors
     /// What is missing, or there although nobody asked for it.
-    pub(crate) async fn check(&self, node: &LoneNode) -> Result<(), String> {
+    pub(crate) async fn check(&self, api: &str) -> Result<(), String> {
         let http = http();
-        let cluster = read(http.get(format!("{}/v1/cluster", node.api))).await?;
+        let cluster = read(http.get(format!("{api}/v1/cluster"))).await?;
         let term = cluster["term"].as_u64().unwrap_or_default();
         // Every start is an election, and the vote of the last one was promised.
         if term <= self.term {
@@ -35,7 +35,7 @@ impl Owed {
             ));
         }
         for (sequence, expected) in &self.marks {
-            let url = format!("{}/v1/sequences/{sequence}", node.api);
+            let url = format!("{api}/v1/sequences/{sequence}");
             let shown = read(http.get(&url)).await?;
             let high = shown["high"].as_u64().unwrap_or_default();
             if !expected.contains(&high) {

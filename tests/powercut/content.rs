@@ -32,6 +32,11 @@ impl Content {
         self.length
     }
 
+    /// Whether all its bytes are zeros.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
     /// Writes bytes, and lengthens the file where they go beyond its end.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;

@@ -21,6 +21,10 @@ pub(crate) enum FileSystem {
     Bare,
 }
 
+impl FileSystem {
+    pub(crate) const ALL: [Self; 2] = [Self::Bare, Self::Journal];
+}
+
 /// A file whatever it is called. Inodes are used again; this number is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(u64);
@@ -202,12 +206,14 @@ impl<'t> Disk<'t> {
                 self.syncs.clear();
             }
             Event::Open { inode, name } => {
-                let opened = match self.live.files.get(&name) {
-                    Some(file) => Opened::File(*file),
-                    None if self.live.directories.contains(&name) => Opened::Directory(name),
-                    None => panic!("{name} is opened, and the trace did not create it"),
-                };
-                self.opened.insert(inode, opened);
+                if let Some(file) = self.live.files.get(&name) {
+                    self.opened.insert(inode, Opened::File(*file));
+                } else if self.live.directories.contains(&name) {
+                    self.opened.insert(inode, Opened::Directory(name));
+                } else {
+                    // It was there before and is only read: a write or a sync would not find it.
+                    self.opened.remove(&inode);
+                }
             }
             Event::Create { inode, name } => {
                 let file = self.new_file(Content::default());

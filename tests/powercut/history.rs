@@ -1,7 +1,7 @@
 //! What the workers asked and were told, and what a disk therefore owes them.
 //!
-//! Each worker has a sequence of its own and asks for one thing at a time, so it knows the mark that each of its
-//! requests leads to. Times are CLOCK_MONOTONIC, the recorder's clock too.
+//! Each worker has a sequence of its own and asks for one thing at a time, so it knows how high the mark can be. Times
+//! are CLOCK_MONOTONIC, the recorder's clock too.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub(crate) fn now_ns() -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) sent_ns: u64,
-    /// The mark that it leads to, 0 before the first grant.
-    pub(crate) high: u64,
+    /// The highest mark that it and those before it can lead to, 0 before the first grant.
+    pub(crate) high_asked: u64,
     /// What the answer said, `None` where there was none.
     pub(crate) answer: Option<Answer>,
 }
@@ -30,6 +30,8 @@ pub(crate) struct Step {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) received_ns: u64,
+    /// The mark that it led to.
+    pub(crate) high: u64,
     /// The term in which it was granted and the log index of that, where the answer tells.
     pub(crate) term: Option<u64>,
     pub(crate) index: Option<u64>,
@@ -53,11 +55,11 @@ impl History {
             let mut acknowledged = None;
             let mut asked = 0;
             for step in steps.iter().filter(|step| step.sent_ns < at_ns) {
-                asked = asked.max(step.high);
+                asked = asked.max(step.high_asked);
                 if let Some(answer) = &step.answer
                     && answer.received_ns < at_ns
                 {
-                    acknowledged = acknowledged.max(Some(step.high));
+                    acknowledged = acknowledged.max(Some(answer.high));
                     owed.term = owed.term.max(answer.term.unwrap_or_default());
                     owed.index = owed.index.max(answer.index.unwrap_or_default());
                 }
@@ -89,12 +91,13 @@ mod tests {
     fn step(sent_ns: u64, high: u64, received_ns: Option<u64>) -> Step {
         let answer = received_ns.map(|received_ns| Answer {
             received_ns,
+            high,
             term: Some(received_ns / 10),
             index: Some(received_ns),
         });
         Step {
             sent_ns,
-            high,
+            high_asked: high,
             answer,
         }
     }

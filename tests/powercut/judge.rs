@@ -11,7 +11,7 @@ pub(crate) async fn judge(root: &Path, owed: &Owed) -> Verdict {
     let log = root.with_extension("log");
     let node = LoneNode::spawn(&root.join(DATA), &log, &[]);
     match node.wait_until_started().await {
-        Started::Serving(node) => match owed.check(&node).await {
+        Started::Serving(node) => match owed.check(&node.api).await {
             Ok(()) => Verdict::Right,
             Err(wrong) => Verdict::Wrong(wrong),
         },

@@ -5,6 +5,8 @@
 //! (what is durable when), `image` (what one power cut leaves), `judge` (whether that is enough).
 
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod content;
 #[cfg(test)]
 mod cuts;
@@ -31,3 +33,5 @@ mod sled_only;
 mod tests;
 #[cfg(test)]
 mod trace;
+#[cfg(test)]
+mod workers;

@@ -2,22 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
-use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
-use crate::history::{Answer, History, Step, now_ns};
-use crate::lone::{self, LoneNode};
+use crate::history::History;
+use crate::lone::LoneNode;
 use crate::omission::DATA;
 use crate::trace::Trace;
+use crate::workers::Workers;
 
-/// Workers, each with a sequence of its own.
-const WORKERS: u64 = 3;
 /// The signal at which the recorder ends the process, as by kill -9 but between two effects.
 pub(crate) const KILL_BETWEEN_EFFECTS: Signal = Signal::USR2;
 
@@ -41,7 +34,7 @@ pub(crate) enum End {
 /// A recorder, built, and where its trace goes.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    library: PathBuf,
+    pub(crate) library: PathBuf,
     trace: PathBuf,
 }
 
@@ -96,143 +89,22 @@ impl Recording {
         let recorder = Recorder::build(scratch.path());
         let log = scratch.path().join("log");
         let mut history = history;
-        for (number, life) in (0..).zip(lives) {
+        for (seed, life) in (0..).zip(lives) {
             let node = LoneNode::spawn(&root.join(DATA), &log, &recorder.environment(root));
-            let node = node.wait_until_serving().await;
-            history = live(node, history, number, *life).await;
+            let mut node = node.wait_until_serving().await;
+            let workers = Workers::start(&[node.api.clone()], history, seed);
+            workers.wait_until_grown(life.entries).await;
+            node.signal(match life.end {
+                End::Kill => KILL_BETWEEN_EFFECTS,
+                End::Terminate => Signal::TERM,
+            });
+            history = workers.stop().await;
+            node.wait_until_ended().await;
         }
         Self {
             trace: recorder.trace(root),
             history,
         }
-    }
-}
-
-/// Works until the log is long enough, then ends the node and collects what the workers saw.
-async fn live(mut node: LoneNode, history: History, seed: u64, life: Life) -> History {
-    let index = Arc::new(LogIndex::default());
-    let history = Arc::new(Mutex::new(history));
-    let mut workers = JoinSet::new();
-    for number in 0..WORKERS {
-        let worker = Worker {
-            http: lone::http(),
-            url: format!("{}/v1/sequences/s{number}", node.api),
-            sequence: format!("s{number}"),
-            random: StdRng::seed_from_u64(seed * WORKERS + number),
-            index: Arc::clone(&index),
-            history: Arc::clone(&history),
-        };
-        workers.spawn(worker.run());
-    }
-    while index.grown() < life.entries {
-        assert!(!workers.is_empty(), "{}", node.said());
-        tokio::task::yield_now().await;
-    }
-    node.signal(match life.end {
-        End::Kill => KILL_BETWEEN_EFFECTS,
-        End::Terminate => Signal::TERM,
-    });
-    node.wait_until_ended().await;
-    workers.join_all().await;
-    Arc::into_inner(history).unwrap().into_inner().unwrap()
-}
-
-/// How long the log has become in one life.
-struct LogIndex {
-    first: AtomicU64,
-    last: AtomicU64,
-}
-
-impl Default for LogIndex {
-    fn default() -> Self {
-        Self {
-            first: AtomicU64::new(u64::MAX),
-            last: AtomicU64::new(0),
-        }
-    }
-}
-
-impl LogIndex {
-    fn see(&self, index: u64) {
-        self.first.fetch_min(index, Ordering::Relaxed);
-        self.last.fetch_max(index, Ordering::Relaxed);
-    }
-
-    fn grown(&self) -> u64 {
-        let first = self.first.load(Ordering::Relaxed);
-        self.last.load(Ordering::Relaxed).saturating_sub(first)
-    }
-}
-
-/// Asks for one thing after another on its sequence until the node is gone.
-struct Worker {
-    http: reqwest::Client,
-    url: String,
-    sequence: String,
-    random: StdRng,
-    index: Arc<LogIndex>,
-    history: Arc<Mutex<History>>,
-}
-
-impl Worker {
-    async fn run(mut self) {
-        // The sequence may be there from an earlier life, at any mark that a request led to which had no answer.
-        let mut high = 0;
-        if self
-            .ask(self.http.put(&self.url).json(&json!({})), 0)
-            .await
-            .is_none()
-        {
-            return;
-        }
-        if let Ok(answer) = self.http.get(&self.url).send().await {
-            let Ok(body) = answer.json::<Value>().await else {
-                return;
-            };
-            high = body["high"].as_u64().unwrap_or_default();
-        }
-        loop {
-            let count = self.random.random_range(1..=50);
-            let request = if self.random.random_bool(0.1) {
-                let url = format!("{}/advance", self.url);
-                self.http.post(url).json(&json!({ "to": high + count }))
-            } else {
-                let url = format!("{}/leases", self.url);
-                self.http.post(url).json(&json!({ "count": count }))
-            };
-            high += count;
-            let Some(body) = self.ask(request, high).await else {
-                return;
-            };
-            let told = body.get("last").or(body.get("high"));
-            assert_eq!(told.and_then(Value::as_u64), Some(high), "{body}");
-            if let Some(index) = body["index"].as_u64() {
-                self.index.see(index);
-            }
-        }
-    }
-
-    /// Sends a request that leads to this mark, and notes it with its answer.
-    async fn ask(&self, request: reqwest::RequestBuilder, high: u64) -> Option<Value> {
-        let sent_ns = now_ns();
-        let body = match request.send().await {
-            Ok(answer) if answer.status().is_success() => answer.json::<Value>().await.ok(),
-            _ => None,
-        };
-        let answer = body.as_ref().map(|body| Answer {
-            received_ns: now_ns(),
-            term: body["term"].as_u64(),
-            index: body["index"].as_u64(),
-        });
-        let step = Step {
-            sent_ns,
-            high,
-            answer,
-        };
-        let mut history = self.history.lock().unwrap();
-        let steps = history.steps.entry(self.sequence.clone()).or_default();
-        steps.push(step);
-        body
     }
 }
 

@@ -12,7 +12,12 @@ fn split_tests<'t>(file: &str, text: &'t str) -> (&'t str, &'t str) {
     if file.starts_with("tests/") || file.contains("/tests/") || file.ends_with("tests.rs") {
         return ("", text);
     }
-    text.split_at(text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len()))
+    let begins = text.match_indices("\n#[cfg(test)]\n").find(|(at, _)| {
+        // A module in a file of its own may be declared anywhere.
+        let line = text[*at..].lines().nth(2).unwrap_or_default();
+        line.contains("mod ") && line.ends_with('{')
+    });
+    text.split_at(begins.map_or(text.len(), |(at, _)| at))
 }
 
 fn offences(file: &str, text: &str) -> Vec<String> {
@@ -107,6 +112,8 @@ fn a_long_file_an_ignored_test_and_a_sleep_are_found() {
     let long = "\n".repeat(LINES_MAX + 1);
     assert_eq!(offences("src/a.rs", &long).len(), 1);
     assert_eq!(offences("src/a/tests.rs", &long).len(), 0);
+    let declared = format!("\n#[cfg(test)]\nmod tests;\n{long}");
+    assert_eq!(offences("src/a.rs", &declared).len(), 1);
 
     let tests = "fn f() { sleep(d) }\n#[cfg(test)]\nmod tests {\n#[ignore = \"slow\"]\nfn g() { t::sleep(d) }\n}";
     let [ignored, sleeps] = &offences("src/a.rs", tests)[..] else {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sequence::testing::batch;
-use crate::sequence::{FixedSetting, IdForm, NUMBER_SAFE_MAX, Range};
+use crate::sequence::{FixedSetting, Grant, GrantPart, IdForm, NUMBER_SAFE_MAX, Range};
 
 fn name(text: &str) -> SequenceName {
     text.parse().unwrap()
@@ -176,7 +176,7 @@ fn creating_again_with_the_same_settings_finds_the_sequence_as_it_is() {
 // duckdb/duckdb#2692: the last value can be granted once, and a range past it is refused whole.
 #[test]
 fn a_range_that_does_not_fit_is_refused_whole_and_the_last_value_is_granted_once() {
-    for max_value in [20, u64::MAX] {
+    for max_value in [20, NUMBER_SAFE_MAX, u64::MAX] {
         for back in 0..3_u64 {
             for of in [1, 2, 3, 10, u32::MAX] {
                 let mut table = Table::default();
@@ -398,18 +398,8 @@ fn an_altered_sequence_goes_on_where_it_was() {
     );
 }
 
-#[test]
-fn settings_that_would_contradict_what_was_granted_are_refused() {
-    let mut table = Table::default();
-    run(
-        &mut table,
-        vec![
-            create("p", settings(10, 2, 100)),
-            grant("p", 3),
-            create("wide", settings(1, 1, u64::MAX)),
-            create("none", settings(5, 1, 9)),
-        ],
-    );
+/// Of `p`, which starts at 10 in steps of 2 and has come to 14, `wide` up to 2^64 − 1, and `none` of 5 to 9.
+fn contradictions() -> [(Command, Refusal, &'static str); 7] {
     let start = Changes {
         start: Some(11),
         ..Changes::default()
@@ -425,52 +415,66 @@ fn settings_that_would_contradict_what_was_granted_are_refused() {
     };
     let form = |max_value, id_form| Refusal::FormFixed { max_value, id_form };
 
-    refuses(
+    [
+        (
+            alter("unknown", Changes::default()),
+            Refusal::UnknownSequence,
+            "no such sequence: create it first",
+        ),
+        (
+            alter("p", start),
+            fixed(FixedSetting::Start, 10, 11),
+            "start is 10 for the sequence's whole life: it cannot become 11",
+        ),
+        (
+            alter("p", increment),
+            fixed(FixedSetting::Increment, 2, 0),
+            "increment is 2 for the sequence's whole life: it cannot become 0",
+        ),
+        (
+            alter("p", bound(13)),
+            Refusal::BelowGranted {
+                max_value: 13,
+                high: 14,
+            },
+            "max_value 13 is below the high-water mark: use 14 or more",
+        ),
+        (
+            alter("none", bound(4)),
+            Refusal::BelowStart {
+                max_value: 4,
+                start: 5,
+            },
+            "max_value 4 is below start 5: no value could be granted",
+        ),
+        (
+            alter("p", bound(NUMBER_SAFE_MAX + 1)),
+            form(NUMBER_SAFE_MAX + 1, IdForm::Number),
+            "max_value cannot become 9007199254740992: the sequence's ids are JSON numbers, so stay at 2^53 - 1 or below",
+        ),
+        (
+            alter("wide", bound(NUMBER_SAFE_MAX)),
+            form(NUMBER_SAFE_MAX, IdForm::Text),
+            "max_value cannot become 9007199254740991: the sequence's ids are JSON strings, so stay above 2^53 - 1",
+        ),
+    ]
+}
+
+#[test]
+fn settings_that_would_contradict_what_was_granted_are_refused() {
+    let mut table = Table::default();
+    run(
         &mut table,
-        [
-            (
-                alter("unknown", Changes::default()),
-                Refusal::UnknownSequence,
-                "no such sequence: create it first",
-            ),
-            (
-                alter("p", start),
-                fixed(FixedSetting::Start, 10, 11),
-                "start is 10 for the sequence's whole life: it cannot become 11",
-            ),
-            (
-                alter("p", increment),
-                fixed(FixedSetting::Increment, 2, 0),
-                "increment is 2 for the sequence's whole life: it cannot become 0",
-            ),
-            (
-                alter("p", bound(13)),
-                Refusal::BelowGranted {
-                    max_value: 13,
-                    high: 14,
-                },
-                "max_value 13 is below the high-water mark: use 14 or more",
-            ),
-            (
-                alter("none", bound(4)),
-                Refusal::BelowStart {
-                    max_value: 4,
-                    start: 5,
-                },
-                "max_value 4 is below start 5: no value could be granted",
-            ),
-            (
-                alter("p", bound(NUMBER_SAFE_MAX + 1)),
-                form(NUMBER_SAFE_MAX + 1, IdForm::Number),
-                "max_value cannot become 9007199254740992: the sequence's ids are JSON numbers, so stay at 2^53 - 1 or below",
-            ),
-            (
-                alter("wide", bound(NUMBER_SAFE_MAX)),
-                form(NUMBER_SAFE_MAX, IdForm::Text),
-                "max_value cannot become 9007199254740991: the sequence's ids are JSON strings, so stay above 2^53 - 1",
-            ),
+        vec![
+            create("p", settings(10, 2, 100)),
+            grant("p", 3),
+            create("wide", settings(1, 1, u64::MAX)),
+            create("none", settings(5, 1, 9)),
         ],
     );
+
+    refuses(&mut table, contradictions());
+
     let outcomes = run(
         &mut table,
         vec![

@@ -107,6 +107,7 @@ impl ApiError {
             outcome: ProblemOutcome::NotApplied,
             hint,
         };
+        let wrong = |code, hint| refused(StatusCode::BAD_REQUEST, code, hint);
         match self {
             Self::UnknownPath => refused(
                 StatusCode::NOT_FOUND,
@@ -118,45 +119,29 @@ impl ApiError {
                 "method_not_allowed",
                 "the Allow header names the path's methods",
             ),
-            Self::Hosts { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_request",
-                "send one Host header",
-            ),
-            Self::InvalidName(_) | Self::NameEncoding => refused(
-                StatusCode::BAD_REQUEST,
+            Self::Hosts { .. } => wrong("invalid_request", "send one Host header"),
+            Self::InvalidName(_) | Self::NameEncoding => wrong(
                 "invalid_name",
                 "rename the sequence: it starts with a letter or digit and has at most 128 characters",
             ),
-            Self::InvalidCount { .. } | Self::NoCount { .. } | Self::CountTwice => refused(
-                StatusCode::BAD_REQUEST,
+            Self::InvalidCount { .. } | Self::NoCount { .. } | Self::CountTwice => wrong(
                 "invalid_count",
                 "give the count once, as ?count=N or {\"count\":N}",
             ),
-            Self::InvalidQuery { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_query",
-                "correct the query and send it again",
-            ),
+            Self::InvalidQuery { .. } => {
+                wrong("invalid_query", "correct the query and send it again")
+            }
             Self::InvalidBody { .. }
             | Self::InvalidSettings(_)
             | Self::InvalidLeases(_)
             | Self::NothingToAlter
-            | Self::OutOfBounds { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_body",
-                "correct the body and send it again",
-            ),
-            Self::UnknownField { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "unknown_field",
-                "remove or correct the field's name",
-            ),
-            Self::UnsupportedSetting { .. } => refused(
-                StatusCode::BAD_REQUEST,
-                "unsupported_setting",
-                "leave it out",
-            ),
+            | Self::OutOfBounds { .. } => {
+                wrong("invalid_body", "correct the body and send it again")
+            }
+            Self::UnknownField { .. } => {
+                wrong("unknown_field", "remove or correct the field's name")
+            }
+            Self::UnsupportedSetting { .. } => wrong("unsupported_setting", "leave it out"),
             Self::UnsupportedMediaType { .. } => refused(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported_media_type",
@@ -271,6 +256,12 @@ fn submit_kind(error: SubmitError) -> Kind {
             ProblemOutcome::NotApplied,
             "free space on the nodes' disks: grants resume by themselves",
         ),
+        SubmitError::DiskStuck => (
+            unavailable,
+            "disk_stuck",
+            ProblemOutcome::NotApplied,
+            "send it again to another node; look at this node's disk",
+        ),
         SubmitError::Stopping => (
             unavailable,
             "draining",
@@ -357,8 +348,11 @@ mod tests {
         Settings::new(9, 1, 8, RangeCount::ONE).unwrap_err()
     }
 
-    /// What the API itself refuses: status, code, text.
-    fn refused_at_the_edge() -> Vec<(ApiError, u16, &'static str, &'static str)> {
+    /// An error, its status, code and text.
+    type Case = (ApiError, u16, &'static str, &'static str);
+
+    /// Refused for its path or its query.
+    fn refused_by_the_url() -> Vec<Case> {
         let reason = || "reason".to_owned();
         let name = "a/b".parse::<SequenceName>().unwrap_err();
         vec![
@@ -400,6 +394,13 @@ mod tests {
                 "invalid_query",
                 "the query is not understood: reason",
             ),
+        ]
+    }
+
+    /// Refused for its body.
+    fn refused_by_the_body() -> Vec<Case> {
+        let reason = || "reason".to_owned();
+        vec![
             (
                 ApiError::InvalidBody { reason: reason() },
                 400,
@@ -528,8 +529,8 @@ mod tests {
         ]
     }
 
-    /// What was not served: status, code, text. The last of each says whether it may have happened.
-    fn not_served() -> Vec<(ApiError, u16, &'static str, &'static str)> {
+    /// Not served, by no fault of its own.
+    fn not_served() -> Vec<Case> {
         vec![
             (
                 ApiError::Starting,
@@ -556,6 +557,12 @@ mod tests {
                 "the leader's disk is full, and no node with room can lead",
             ),
             (
+                ApiError::Submit(SubmitError::DiskStuck),
+                503,
+                "disk_stuck",
+                "this node's disk does not answer",
+            ),
+            (
                 ApiError::Submit(SubmitError::NoLeader),
                 503,
                 "no_leader",
@@ -579,6 +586,12 @@ mod tests {
                 "leader_lost",
                 "the request was sent, and the leader was lost before it answered",
             ),
+        ]
+    }
+
+    /// Reads, and what is too large together.
+    fn not_read() -> Vec<Case> {
+        vec![
             (
                 ApiError::Read(ReadError::NoLeader),
                 503,
@@ -612,9 +625,19 @@ mod tests {
         ]
     }
 
+    fn not_from_the_table() -> impl Iterator<Item = Case> {
+        let cases = [
+            refused_by_the_url(),
+            refused_by_the_body(),
+            not_served(),
+            not_read(),
+        ];
+        cases.into_iter().flatten()
+    }
+
     #[test]
     fn every_error_has_its_status_code_and_text() {
-        for (error, status, code, text) in refused_at_the_edge().into_iter().chain(not_served()) {
+        for (error, status, code, text) in not_from_the_table() {
             let kind = error.kind();
             assert_eq!((kind.status.as_u16(), kind.code), (status, code));
             assert_eq!(error.to_string(), text);
@@ -637,9 +660,8 @@ mod tests {
 
     #[test]
     fn a_client_error_never_happened_and_a_server_error_says_whether_it_did() {
-        let edge = refused_at_the_edge().into_iter().chain(not_served());
         let table = refused_by_the_table().into_iter();
-        let errors = edge
+        let errors = not_from_the_table()
             .map(|(error, ..)| error)
             .chain(table.map(|(refusal, ..)| ApiError::Refused(refusal)));
         for error in errors {

@@ -18,7 +18,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
             Some(Segment::Seq { index }) => u32::try_from(*index).ok(),
             _ => None,
         };
-        let field = error.path().iter().last().map(ToString::to_string);
+        let field = error.path().iter().next_back().map(ToString::to_string);
         let reason = error.inner().to_string();
         let error = match field.as_deref() {
             _ if reason.starts_with("unknown field") => ApiError::UnknownField { reason },

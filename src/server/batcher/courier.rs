@@ -15,6 +15,7 @@ use crate::server::config::Timing;
 use crate::server::consensus::{
     Call, CallError, Consensus, ForwardReply, Forwarded, Leader, Reply, left_ms,
 };
+use crate::server::store::DiskState;
 use crate::server::types::{LogId, Member, NodeId};
 
 /// A batch's number, and up to which number everything is settled. Outside a session they only tell batches apart.
@@ -43,6 +44,12 @@ impl Courier {
             let leader = self.consensus.leader();
             // A leader that no quorum answers would refuse, and so may one that was not heard of lately.
             if leader == Leader::Unknown || !self.consensus.in_touch() {
+                if self.consensus.disk().state() == DiskState::Stuck {
+                    // It keeps this node from hearing of its leader, and will for a while: another node can serve.
+                    return waiting.into_iter().for_each(|pending| {
+                        pending.answer(Err(SubmitError::DiskStuck));
+                    });
+                }
                 self.consensus.settle(&mut changes).await;
                 continue;
             }
@@ -55,8 +62,9 @@ impl Courier {
                 Sent::Applied { log_id, outcomes } => return settle(waiting, log_id, outcomes),
                 Sent::Unknown => return waiting.into_iter().for_each(Pending::lose),
                 Sent::DiskFull => {
-                    let told = |pending: Pending| pending.answer(Err(SubmitError::DiskFull));
-                    return waiting.into_iter().for_each(told);
+                    return waiting.into_iter().for_each(|pending| {
+                        pending.answer(Err(SubmitError::DiskFull));
+                    });
                 }
                 Sent::Refused => {
                     waiting.retain(|pending| pending.ticket.release());

@@ -56,6 +56,9 @@ pub(crate) enum SubmitError {
     /// Not applied: the leader's disk is full.
     #[error("the leader's disk is full, and no node with room can lead")]
     DiskFull,
+    /// Not applied: this node's disk does not answer, and so it does not hear of its leader.
+    #[error("this node's disk does not answer")]
+    DiskStuck,
     /// Not applied: the node is going down.
     #[error("this node is going down")]
     Stopping,
@@ -214,11 +217,11 @@ mod tests {
         })
         .unwrap();
         let store = Store::open(&dir).unwrap();
-        let parts = (store.log, store.machine, store.tables, store.log_size);
-        let peers = Peers::new(local, Timing::default(), Tasks::default());
         let disk = Disk::default();
+        let parts = (store.log, store.machine, store.tables, store.log_size, disk);
+        let peers = Peers::new(local, Timing::default(), Tasks::default());
         let timing = Timing::default();
-        let built = Consensus::build(parts, node, peers, timing, Retention::default(), disk);
+        let built = Consensus::build(parts, node, peers, timing, Retention::default());
         let (proposals, _) = Proposer::queue();
         let (batcher, handle) = Batcher::new(built.await.unwrap(), proposals);
         (batcher, handle, directory)

@@ -129,9 +129,7 @@ mod tests {
                     max_lease: Some(RangeCount::ONE),
                 },
             },
-            Command::Retire {
-                sequence: sequence.clone(),
-            },
+            Command::Retire { sequence },
             largest_lease(),
         ];
         for command in commands {

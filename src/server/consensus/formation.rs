@@ -18,6 +18,7 @@ use openraft::errors::{InitializeError, RaftError};
 use tokio::sync::watch;
 
 use super::Consensus;
+use super::belonging::{self, Belonging};
 use super::probe::{Probe, ProbeReply, probe};
 use crate::server::store::{DataDir, FormationRecord, Identity, StoreError};
 use crate::server::types::{Address, ClusterId, Incarnation, Member, NodeId};
@@ -26,6 +27,15 @@ use crate::server::types::{Address, ClusterId, Incarnation, Member, NodeId};
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause between two rounds of questions.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
+
+// What is said of a member that is waited for.
+const SILENT: &str = "does not answer";
+const OTHER_FILE: &str = "has another cluster file: give all nodes the same";
+/// A member that lost its directory after all had met cannot come back, and without it the cluster never starts.
+const SILENT_BEFORE_FIRST: &str = "does not answer: start it; if it lost its directory and the cluster never served, \
+    empty the directories of all members and start them again";
+const NOT_ADOPTED: &str = "has not adopted the formation record";
+const OF_OTHER_CLUSTER: &str = "belongs to another cluster: give it its own data directory";
 
 /// What the cluster file says: who the members are to be, and which of them this node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,11 +81,13 @@ pub(crate) enum FormationError {
     },
     /// The cluster knows this id with other disks.
     #[error(
-        "node {node} has lost its data: cluster {cluster} knows it as incarnation {known}, this directory is incarnation {own}; bring back its directory, or replace the node by a new one"
+        "node {node} has lost its data: cluster {cluster}, as node {shown_by} shows it, knows it as incarnation {known}, this directory is incarnation {own}; bring back its directory, or replace the node by a new one"
     )]
     Wiped {
         /// This node.
         node: NodeId,
+        /// The node that was asked.
+        shown_by: NodeId,
         /// The cluster that was asked.
         cluster: ClusterId,
         /// The incarnation in its formation record.
@@ -97,6 +109,18 @@ pub(crate) enum FormationError {
         /// The cluster shown first.
         one: ClusterId,
         /// The cluster shown later.
+        other: ClusterId,
+    },
+    /// Too many members that the cluster file names are in another cluster than the directory.
+    #[error(
+        "this directory belongs to cluster {own}, but the nodes in the cluster file to cluster {other}: give node {node} its own data directory, or its own cluster's file"
+    )]
+    OtherCluster {
+        /// This node.
+        node: NodeId,
+        /// The cluster of the directory.
+        own: ClusterId,
+        /// The cluster of those that answered.
         other: ClusterId,
     },
     /// The record could not be kept.
@@ -122,11 +146,15 @@ pub(crate) async fn form(
     identity: &watch::Sender<Identity>,
 ) -> Result<FormationRecord, FormationError> {
     if let Some(record) = &dir.identity().formation {
-        return own(record, plan.node);
+        let record = own(record, plan.node)?;
+        return match belonging::ask(plan, dir.identity().incarnation, &record).await {
+            Belonging::Other(refused) => Err(refused),
+            Belonging::Own | Belonging::Unknown => Ok(record),
+        };
     }
     let mut told = Told::default();
     loop {
-        let replies = ask_all(plan, dir.identity().incarnation).await;
+        let replies = ask_all(plan, dir.identity().incarnation, PROBE_TIMEOUT).await;
         let own_incarnation = dir.identity().incarnation;
         let shown = shown_record(plan, own_incarnation, &replies)?;
         let record = match shown {
@@ -189,10 +217,10 @@ fn own(record: &FormationRecord, asked: NodeId) -> Result<FormationRecord, Forma
     Ok(record.clone())
 }
 
-type Replies = BTreeMap<NodeId, ProbeReply>;
+pub(super) type Replies = BTreeMap<NodeId, ProbeReply>;
 
-/// Every other member's answer; who did not answer is missing.
-async fn ask_all(plan: &Plan, incarnation: Incarnation) -> Replies {
+/// Every other member's answer; who did not answer within the time is missing.
+pub(super) async fn ask_all(plan: &Plan, incarnation: Incarnation, within: Duration) -> Replies {
     let file = plan.file_hash();
     let others = plan.members.iter().filter(|(id, _)| **id != plan.node);
     let asked = others.map(|(id, member)| async move {
@@ -202,10 +230,7 @@ async fn ask_all(plan: &Plan, incarnation: Incarnation) -> Replies {
             incarnation,
             file,
         };
-        Some((
-            *id,
-            probe(&member.peer, question, PROBE_TIMEOUT).await.ok()?,
-        ))
+        Some((*id, probe(&member.peer, question, within).await.ok()?))
     });
     join_all(asked).await.into_iter().flatten().collect()
 }
@@ -216,19 +241,24 @@ fn shown_record(
     own: Incarnation,
     replies: &Replies,
 ) -> Result<Option<FormationRecord>, FormationError> {
-    let mut shown: Option<&FormationRecord> = None;
-    for record in replies.values().filter_map(|reply| reply.record.as_ref()) {
+    let mut shown: Option<(NodeId, &FormationRecord)> = None;
+    let records = replies
+        .iter()
+        .filter_map(|(id, reply)| Some((*id, reply.record.as_ref()?)));
+    for (id, record) in records {
         match shown {
-            Some(first) if first.cluster != record.cluster => {
+            Some((_, first)) if first.cluster != record.cluster => {
                 return Err(FormationError::TwoClusters {
                     one: first.cluster,
                     other: record.cluster,
                 });
             }
-            _ => shown = Some(record),
+            _ => shown = Some((id, record)),
         }
     }
-    let Some(record) = shown else { return Ok(None) };
+    let Some((shown_by, record)) = shown else {
+        return Ok(None);
+    };
     let node = plan.node;
     let Some(known) = record.members.get(&node) else {
         return Err(FormationError::NotNamed {
@@ -240,6 +270,7 @@ fn shown_record(
         let known = known.incarnation;
         return Err(FormationError::Wiped {
             node,
+            shown_by,
             cluster: record.cluster,
             known,
             own,
@@ -281,8 +312,8 @@ fn missing(plan: &Plan, replies: &Replies) -> BTreeMap<NodeId, &'static str> {
     let file = plan.file_hash();
     let others = plan.members.keys().filter(|id| **id != plan.node);
     let why = |id: &NodeId| match replies.get(id) {
-        None => Some((*id, "does not answer")),
-        Some(reply) if reply.file != file => Some((*id, "has another cluster file")),
+        None => Some((*id, SILENT)),
+        Some(reply) if reply.file != file => Some((*id, OTHER_FILE)),
         Some(_) => None,
     };
     others.filter_map(why).collect()
@@ -294,14 +325,14 @@ async fn everyone_holds(
     own: Incarnation,
     told: &mut Told,
 ) -> bool {
-    let replies = ask_all(plan, own).await;
+    let replies = ask_all(plan, own, PROBE_TIMEOUT).await;
     let others = record.members.keys().filter(|id| **id != record.node);
     let lacking = others.filter_map(|id| match replies.get(id) {
-        None => Some((*id, "does not answer")),
+        None => Some((*id, SILENT_BEFORE_FIRST)),
         Some(reply) => match &reply.record {
             Some(held) if held.cluster == record.cluster => None,
-            Some(_) => Some((*id, "belongs to another cluster")),
-            None => Some((*id, "has not adopted the formation record")),
+            Some(_) => Some((*id, OF_OTHER_CLUSTER)),
+            None => Some((*id, NOT_ADOPTED)),
         },
     });
     let lacking: BTreeMap<NodeId, &'static str> = lacking.collect();
@@ -330,23 +361,7 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn plan(node: u64) -> Plan {
-        let member = |id: u64| {
-            let address = |port: u64| format!("127.0.0.1:{port}").parse().unwrap();
-            (
-                NodeId::from(id),
-                PlannedMember {
-                    api: address(7100 + id),
-                    peer: address(7200 + id),
-                },
-            )
-        };
-        Plan {
-            node: node.into(),
-            members: (1..=3).map(member).collect(),
-        }
-    }
+    use crate::server::consensus::belonging::testing::plan;
 
     fn reply(node: u64, incarnation: Incarnation, record: Option<FormationRecord>) -> ProbeReply {
         ProbeReply {
@@ -396,10 +411,7 @@ mod tests {
         let replies: Replies = [(2.into(), other), (3.into(), reply(3, three, None))].into();
 
         assert!(!may_form(&plan(1), &replies));
-        assert_eq!(
-            missing(&plan(1), &replies),
-            [(2.into(), "has another cluster file")].into()
-        );
+        assert_eq!(missing(&plan(1), &replies), [(2.into(), OTHER_FILE)].into());
     }
 
     #[test]
@@ -440,7 +452,7 @@ mod tests {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "node {node} has lost its data: cluster {cluster} knows it as incarnation {known}, this directory is incarnation {own}; bring back its directory, or replace the node by a new one"
+                    "node {node} has lost its data: cluster {cluster}, as node 2 shows it, knows it as incarnation {known}, this directory is incarnation {own}; bring back its directory, or replace the node by a new one"
                 )
             );
         }

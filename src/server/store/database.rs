@@ -163,7 +163,7 @@ impl Database {
     fn start(path: &Path, probe: Probe, closed: oneshot::Sender<()>) -> Result<Self, StoreError> {
         let path = path.to_path_buf();
         guarded(&path.clone(), OPEN_TIME_MAX, move || {
-            let damaged = |error: sled::Error| damaged(&path, &error);
+            let damaged = |error: sled::Error| StoreError::sled(&path, &error);
             wait_until_unlocked(&path.join("db"));
             let db = sled::Config::new()
                 .path(&path)
@@ -188,7 +188,9 @@ impl Database {
     /// What every start syncs before anything read from it may be relied on.
     fn sync_all(&self) -> Result<(), StoreError> {
         let path = &self.path;
-        self.db.flush().map_err(|error| damaged(path, &error))?;
+        self.db
+            .flush()
+            .map_err(|error| StoreError::sled(path, &error))?;
         for name in ["db", "conf", "blobs"] {
             let file = path.join(name);
             File::open(&file)
@@ -238,9 +240,12 @@ impl Database {
     ) -> Result<Option<T>, StoreError> {
         let what = key.name();
         let found = self.meta.get(what);
-        let Some(bytes) = found.map_err(|error| damaged(&self.path, &error))? else {
+        let Some(bytes) = found.map_err(|error| StoreError::sled(&self.path, &error))? else {
             return Ok(None);
         };
+        if frame::is_later(META_FORMAT, &bytes) {
+            return Err(self.later());
+        }
         let damaged = |source| StoreError::ValueDamaged { what, source };
         let body = frame::open(META_FORMAT, &bytes).map_err(damaged)?;
         codec::decode::<T, META_BYTES_MAX>(body)
@@ -260,11 +265,20 @@ impl Database {
         range: impl RangeBounds<u64>,
     ) -> impl Iterator<Item = Result<(usize, Record), StoreError>> {
         self.scan(range).map(|found| {
-            let (key, value) = found.map_err(|error| damaged(&self.path, &error))?;
+            let (key, value) = found.map_err(|error| StoreError::sled(&self.path, &error))?;
+            if record::is_later(&value) {
+                return Err(self.later());
+            }
             decode(&key, &value)
                 .map(|record| (value.len(), record))
                 .map_err(|(index, source)| StoreError::RecordDamaged { index, source })
         })
+    }
+
+    fn later(&self) -> StoreError {
+        StoreError::Later {
+            path: self.path.clone(),
+        }
     }
 
     /// Whether there is a record in a range.
@@ -293,19 +307,6 @@ impl Database {
         let bound = |index: &u64| index.to_be_bytes();
         self.log
             .range((range.start_bound().map(bound), range.end_bound().map(bound)))
-    }
-}
-
-fn damaged(path: &Path, error: &sled::Error) -> StoreError {
-    if let sled::Error::Io(error) = error
-        && let Some(code) = error.raw_os_error()
-    {
-        // The system's refusal, a full disk for example, is no damage.
-        return StoreError::io("open", path)(io::Error::from_raw_os_error(code));
-    }
-    StoreError::DatabaseDamaged {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
     }
 }
 

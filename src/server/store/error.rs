@@ -10,15 +10,16 @@ use super::snapshot_format::SnapshotError;
 use crate::server::types::{LogId, NodeId};
 
 /// What an operator can do when something that was promised is gone (I7). Rejoining under the old id could make
-/// two majorities, so it is not among the ways out.
-const WAY_OUT: &str =
-    "put the whole directory back as it last was, or empty it and let the node join as a new one";
+/// two majorities, so it is not among the ways out. What each way takes is in docs/a-node-refuses-to-start.md.
+pub(super) const WAY_OUT: &str =
+    "put the whole directory back as it last was, or replace the node by a new one";
 
-/// Why a data directory or the store in it is refused. Nothing was changed by a refusal.
+/// Why a data directory or the store in it is refused. A refusal changes nothing but what sled notes for itself when it
+/// opens.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     /// The operating system refused.
-    #[error("cannot {action} {path}")]
+    #[error("cannot {action} {path}: {}", way_out_of(source))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -27,6 +28,22 @@ pub(crate) enum StoreError {
         /// Why not.
         #[source]
         source: io::Error,
+    },
+    /// Something else is where the data directory, or one above it, is to be.
+    #[error("{path} is not a directory: move it away, or choose another data directory")]
+    NotDirectory {
+        /// What is no directory.
+        path: PathBuf,
+    },
+    /// The data directory, or one above it, is a link to nowhere: its disk may not be mounted.
+    #[error(
+        "{path} is a link to {target}, where nothing is: mount or make that, or choose another data directory"
+    )]
+    Dangling {
+        /// The link.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
     },
     /// Another process holds the directory.
     #[error("{path} is in use by another process: stop it, or choose another data directory")]
@@ -222,6 +239,67 @@ impl StoreError {
             path,
             source,
         }
+    }
+}
+
+impl StoreError {
+    /// sled's refusal of its files.
+    pub(super) fn sled(path: &Path, error: &sled::Error) -> Self {
+        // What the operating system refuses says nothing of what is on the disk. sled's own findings have no such number.
+        if let sled::Error::Io(source) = error
+            && let Some(number) = source.raw_os_error()
+        {
+            return Self::io("open", path)(io::Error::from_raw_os_error(number));
+        }
+        Self::DatabaseDamaged {
+            path: path.to_path_buf(),
+            reason: error.to_string(),
+        }
+    }
+
+    /// The same of the original, where it was found in a copy.
+    pub(super) fn moved(mut self, copy: &Path, original: &Path) -> Self {
+        if let Self::DatabaseDamaged { reason, .. } = &mut self {
+            let (copy, original) = (copy.to_string_lossy(), original.to_string_lossy());
+            *reason = reason.replace(&*copy, &original);
+        }
+        if let Self::Io { path, .. }
+        | Self::Later { path }
+        | Self::DatabaseMissing { path }
+        | Self::DatabaseOrphaned { path }
+        | Self::DatabaseDamaged { path, .. }
+        | Self::DatabaseHangs { path, .. }
+        | Self::Blobs { path } = &mut self
+            && let Ok(below) = path.strip_prefix(copy)
+        {
+            // By components, so that nothing below is no slash at the end.
+            *path = original.components().chain(below.components()).collect();
+        }
+        self
+    }
+}
+
+/// The error and its causes on one line.
+pub(super) fn whole_line(error: &StoreError) -> String {
+    let mut line = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(source) = cause {
+        line.push_str(": ");
+        line.push_str(&source.to_string());
+        cause = source.source();
+    }
+    line
+}
+
+/// What helps where the operating system refused.
+fn way_out_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "give it to the user that runs this node",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "mount its disk for writing, or choose another data directory"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space on its disk",
+        _ => "look at its disk and how that is mounted",
     }
 }
 

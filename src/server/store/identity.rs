@@ -4,7 +4,7 @@
 //! third field says that a store was made here, so that a store which is gone is told from one that never was.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::frame::{self, FrameError};
-use super::{DATABASE_NAME, SNAPSHOTS_NAME, SUPERBLOCK_NAME, files};
+use super::{DATABASE_NAME, SNAPSHOTS_NAME, SUPERBLOCK_NAME, directory, files};
 use crate::server::codec;
 use crate::server::types::{ClusterId, Incarnation, Member, NodeId};
 
-const FILE_NAME: &str = "identity";
+pub(super) const FILE_NAME: &str = "identity";
 /// The last byte is the format's version.
 const MAGIC: &[u8] = b"HWident\x01";
 /// Room for some hundred members with the longest host names.
@@ -76,31 +76,15 @@ impl DataDir {
     /// # Errors
     /// [`StoreError`] where it cannot be made or locked, or its identity is missing beside a store or damaged.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        files::create_directory(path).map_err(StoreError::io("create the data directory", path))?;
-        let lock = File::open(path).map_err(StoreError::io("open the data directory", path))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::Locked {
-                path: path.to_path_buf(),
-            },
-            TryLockError::Error(error) => StoreError::io("lock the data directory", path)(error),
-        })?;
-        let file = path.join(FILE_NAME);
-        let found = match fs::read(&file) {
-            Ok(bytes) => Some(decode(&bytes).map_err(|source| damaged(&file, &bytes, source))?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(StoreError::io("read", &file)(error)),
-        };
-        let content = match found {
-            Some(content) => content,
-            None => make(path, &file)?,
+        let lock = directory::claim(path)?;
+        let (identity, store) = match read(path)? {
+            Some(found) => found,
+            None => make(path)?,
         };
         Ok(Self {
             path: path.to_path_buf(),
-            identity: Identity {
-                incarnation: content.incarnation,
-                formation: content.formation,
-            },
-            store_made: AtomicBool::new(content.store_made),
+            identity,
+            store_made: AtomicBool::new(store == StoreState::Made),
             _lock: lock,
         })
     }
@@ -172,26 +156,54 @@ impl DataDir {
     }
 }
 
-/// A new directory's identity. Beside a store it would be another node's, so there it is refused.
-fn make(path: &Path, file: &Path) -> Result<IdentityFormat, StoreError> {
-    for name in [SUPERBLOCK_NAME, DATABASE_NAME, SNAPSHOTS_NAME] {
-        if path.join(name).exists() {
-            return Err(StoreError::IdentityMissing {
-                path: file.to_path_buf(),
-            });
+/// Who a directory is, and whether there must be a store; `None` where it is nobody yet.
+///
+/// # Errors
+/// [`StoreError`] where the file is missing beside a store, cannot be read, or is damaged.
+pub(super) fn read(path: &Path) -> Result<Option<(Identity, StoreState)>, StoreError> {
+    let file = path.join(FILE_NAME);
+    let bytes = match fs::read(&file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // A new identity beside a store would be another node's.
+            return if has_store(path) {
+                Err(StoreError::IdentityMissing { path: file })
+            } else {
+                Ok(None)
+            };
         }
-    }
+        Err(error) => return Err(StoreError::io("read", &file)(error)),
+    };
+    let content = decode(&bytes).map_err(|source| damaged(&file, &bytes, source))?;
+    let store = if content.store_made {
+        StoreState::Made
+    } else {
+        StoreState::Never
+    };
+    let identity = Identity {
+        incarnation: content.incarnation,
+        formation: content.formation,
+    };
+    Ok(Some((identity, store)))
+}
+
+/// Whether there is anything of a store.
+pub(super) fn has_store(path: &Path) -> bool {
+    [SUPERBLOCK_NAME, DATABASE_NAME, SNAPSHOTS_NAME]
+        .iter()
+        .any(|name| path.join(name).exists())
+}
+
+/// A new directory's identity.
+fn make(path: &Path) -> Result<(Identity, StoreState), StoreError> {
+    let file = path.join(FILE_NAME);
     let identity = Identity {
         incarnation: Incarnation::generate(),
         formation: None,
     };
-    files::replace(file, &encode(&identity, StoreState::Never))
-        .map_err(StoreError::io("write", file))?;
-    Ok(IdentityFormat {
-        incarnation: identity.incarnation,
-        formation: None,
-        store_made: false,
-    })
+    files::replace(&file, &encode(&identity, StoreState::Never))
+        .map_err(StoreError::io("write", &file))?;
+    Ok((identity, StoreState::Never))
 }
 
 pub(super) fn encode(identity: &Identity, store: StoreState) -> Vec<u8> {

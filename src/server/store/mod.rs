@@ -1,18 +1,23 @@
 //! Step 4 of the walk: what a node promised, on disk.
 //!
-//! Read in this order: `identity` (whose directory it is), `startup` (what a start checks), `database` and
+//! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
 //! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshot` with `snapshot_format`
-//! (what replaces a purged log). `record`, `frame`, `files` and `error` serve them; `space`, `disk` and `failure` watch
-//! the disk below. Nothing here knows the network or HTTP.
+//! (what replaces a purged log), and `inspect` (all of it, from outside). `record`, `frame`, `files` and `error` serve
+//! them; `space`, `disk` and `failure` watch the disk below. Nothing here knows the network or HTTP.
 
 mod database;
+mod directory;
 mod disk;
 mod error;
 mod failure;
 mod files;
 mod frame;
 mod identity;
+#[cfg(feature = "cli")]
+mod inspect;
+#[cfg(feature = "cli")]
+mod inspection;
 mod log;
 mod probe;
 mod record;
@@ -33,6 +38,10 @@ pub(crate) use disk::{Disk, DiskState, DiskWatch, Pulse};
 pub(crate) use error::StoreError;
 pub(crate) use failure::StoreFailed;
 pub(crate) use identity::{DataDir, FormationRecord, Identity};
+#[cfg(feature = "cli")]
+pub(crate) use inspect::{InspectError, inspect};
+#[cfg(feature = "cli")]
+pub(crate) use inspection::{EntryView, Inspection, Verdict, VoteView};
 pub(crate) use log::LogStore;
 #[cfg(test)]
 pub(crate) use probe::Probe;
@@ -42,6 +51,8 @@ pub(crate) use snapshot::testing;
 pub(crate) use snapshot::{SnapshotFile, SnapshotInbox};
 pub(crate) use space::Space;
 pub(crate) use state_machine::{StateMachine, TableReader};
+#[cfg(test)]
+pub(crate) use tests::refusals;
 
 use std::sync::{Arc, Weak};
 
@@ -104,6 +115,17 @@ impl Store {
     /// [`StoreError`] with what is missing and the way out.
     pub(crate) fn open(dir: &DataDir) -> Result<Self, StoreError> {
         Self::open_with(dir, Probe::default())
+    }
+
+    /// Refuses a database that holds something beside an identity that is in no cluster: before that joins one.
+    ///
+    /// # Errors
+    /// [`StoreError`] where there is one, or it cannot be told.
+    pub(crate) fn refuse_orphan(dir: &DataDir) -> Result<(), StoreError> {
+        if dir.identity().formation.is_none() {
+            startup::find(&startup::Paths::of(dir.path()), dir.store_state())?;
+        }
+        Ok(())
     }
 
     /// The same, with a probe that looks into the syncs.

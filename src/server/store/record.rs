@@ -86,6 +86,11 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
     })
 }
 
+/// Whether this is a whole record of a later version.
+pub(super) fn is_later(bytes: &[u8]) -> bool {
+    frame::is_later(MAGIC, bytes)
+}
+
 fn invalid(error: MembershipFormatError) -> RecordError {
     FrameError::Invalid {
         reason: error.to_string(),

@@ -23,7 +23,7 @@ use crate::server::types::{LogId, SnapshotMeta};
 /// How many snapshots may be received at once: the one that counts, and one whose sender fell silent.
 const INCOMING_MAX: usize = 2;
 
-const COMPLETE_EXTENSION: &str = "snapshot";
+pub(super) const COMPLETE_EXTENSION: &str = "snapshot";
 const TEMPORARY_EXTENSION: &str = "new";
 
 /// Which snapshot the superblock means: its file's name and content.
@@ -126,6 +126,9 @@ impl SnapshotFile {
             .len();
         let state = match read_checked(file, name) {
             Ok(state) => state,
+            Err(SnapshotError::Format) if snapshot_format::is_later(&path, name.checksum) => {
+                return Err(StoreError::Later { path });
+            }
             Err(source) => return Err(StoreError::SnapshotDamaged { path, source }),
         };
         let file = Self {

@@ -3,7 +3,9 @@
 //! `magic | length, header | length, piece | …`, lengths as 32-bit little-endian numbers. The BLAKE3 of all of it
 //! stands in the superblock and travels with the snapshot. Neither side holds more than a piece in memory.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,7 @@ use crate::server::formats::{LogIdFormat, MembershipFormatError, StoredMembershi
 use crate::server::types::SnapshotMeta;
 
 /// The last byte is the format's version.
-const MAGIC: &[u8] = b"HWsnap\0\x01";
+const MAGIC: &[u8; 8] = b"HWsnap\0\x01";
 /// A membership fits one record; the header is little more.
 const HEADER_BYTES_MAX: usize = 128 * 1024;
 const PIECE_SEQUENCES_MAX: usize = 256;
@@ -158,6 +160,22 @@ impl HeaderFormat {
     }
 }
 
+/// Whether a file is a snapshot of a later version, whole by the checksum that belongs to it.
+pub(super) fn is_later(path: &Path, checksum: [u8; 32]) -> bool {
+    let Ok(bytes) = File::open(path).and_then(|file| {
+        let mut file = Hashing::new(io::BufReader::new(file));
+        let mut magic = [0; MAGIC.len()];
+        file.read_exact(&mut magic)?;
+        io::copy(&mut file, &mut io::sink())?;
+        Ok((magic, file.digest()))
+    }) else {
+        return false;
+    };
+    let ([found_kind @ .., version], digest) = bytes;
+    let [kind @ .., known] = *MAGIC;
+    found_kind == kind && known < version && digest.checksum == checksum
+}
+
 fn count(table: &Table) -> u64 {
     u64::try_from(table.len()).unwrap_or(u64::MAX)
 }
@@ -165,7 +183,7 @@ fn count(table: &Table) -> u64 {
 fn read_header_from(file: &mut impl Read) -> Result<HeaderFormat, SnapshotError> {
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic).map_err(SnapshotError::Read)?;
-    if magic != MAGIC {
+    if magic != *MAGIC {
         return Err(SnapshotError::Format);
     }
     read_piece::<_, HEADER_BYTES_MAX>(file)?.ok_or(SnapshotError::Format)

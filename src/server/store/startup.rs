@@ -5,6 +5,7 @@
 //! with what is missing and the way out. Nothing is repaired here.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use tokio::sync::oneshot;
 
 use super::database::{Database, MetaKey};
 use super::error::{StoreError, or_nothing};
-use super::identity::{DataDir, StoreState};
+use super::identity::{DataDir, Identity, StoreState};
 use super::probe::Probe;
 use super::snapshot::{SnapshotDirectory, SnapshotFile};
 use super::snapshot_format::State;
-use super::superblock::{Owner, Promised, Superblock};
+use super::superblock::{self, Owner, Promised, Slot, Superblock};
 use super::view::{Shared, View};
 use super::{DATABASE_NAME, SNAPSHOTS_NAME, SUPERBLOCK_NAME, files};
 use crate::server::formats::{LogIdFormat, VoteFormat};
@@ -33,10 +34,23 @@ pub(super) struct Recovered {
     pub(super) state: State,
 }
 
-struct Paths {
-    superblock: PathBuf,
-    database: PathBuf,
-    snapshots: PathBuf,
+/// Where the parts of a store are. `inspect` has the database in a copy.
+#[derive(Debug, Clone)]
+pub(super) struct Paths {
+    pub(super) superblock: PathBuf,
+    pub(super) database: PathBuf,
+    pub(super) snapshots: PathBuf,
+}
+
+impl Paths {
+    /// Those of a data directory.
+    pub(super) fn of(directory: &Path) -> Self {
+        Self {
+            superblock: directory.join(SUPERBLOCK_NAME),
+            database: directory.join(DATABASE_NAME),
+            snapshots: directory.join(SNAPSHOTS_NAME),
+        }
+    }
 }
 
 /// Opens a directory's store, or makes it where there never was one.
@@ -45,36 +59,26 @@ pub(super) fn recover(
     probe: Probe,
     closed: oneshot::Sender<()>,
 ) -> Result<Recovered, StoreError> {
-    let owner = owner(dir)?;
-    let paths = Paths {
-        superblock: dir.path().join(SUPERBLOCK_NAME),
-        database: dir.path().join(DATABASE_NAME),
-        snapshots: dir.path().join(SNAPSHOTS_NAME),
-    };
+    let owner = owner(dir.identity(), dir.path())?;
+    let paths = Paths::of(dir.path());
     prepare(dir, &paths, owner)?;
+    let Checked {
+        slot,
+        database,
+        view,
+        snapshot,
+        state,
+    } = check(&paths, owner, probe.clone(), closed, |_| {})?;
 
-    let (mut superblock, slot) = Superblock::open(&paths.superblock, owner, probe.clone())?;
-    let slot = probe.heard(slot);
-    let (database, view) = Database::open(&paths.database, probe, closed, move |database| {
-        check_log(database, slot)
-    })?;
-    let (snapshot, state) = match slot.snapshot {
-        Some(name) => {
-            let (file, state) = SnapshotFile::recover(&paths.snapshots, name)?;
-            (Some(file), state)
-        }
-        None => (None, State::default()),
-    };
-    check_ends(slot, &view, state.meta.last_log_id)?;
-    let directory = SnapshotDirectory::open(&paths.snapshots, slot.snapshot)?;
-
+    let mut superblock = Superblock::open(&paths.superblock, &slot, probe)?;
+    let directory = SnapshotDirectory::open(&paths.snapshots, slot.promised.snapshot)?;
     let promised = Promised {
         vote: view.vote,
         last: view.last,
         purged: view.purged,
-        snapshot: slot.snapshot,
+        snapshot: slot.promised.snapshot,
     };
-    if promised != slot {
+    if promised != slot.promised {
         // An unacknowledged tail is kept, so from now on it is promised.
         superblock
             .write(&promised)
@@ -90,11 +94,11 @@ pub(super) fn recover(
     })
 }
 
-fn owner(dir: &DataDir) -> Result<Owner, StoreError> {
-    let identity = dir.identity();
+/// Whose promises a directory's store must hold.
+pub(super) fn owner(identity: &Identity, directory: &Path) -> Result<Owner, StoreError> {
     let Some(record) = &identity.formation else {
         return Err(StoreError::NotAdopted {
-            path: dir.path().to_path_buf(),
+            path: directory.to_path_buf(),
         });
     };
     Ok(Owner {
@@ -110,7 +114,7 @@ fn prepare(dir: &DataDir, paths: &Paths, owner: Owner) -> Result<(), StoreError>
     if dir.store_state() == StoreState::Made {
         return Ok(());
     }
-    if !paths.superblock.exists() {
+    if find(paths, StoreState::Never)? == Found::NoStore {
         remove_unfinished_creation(&paths.database)?;
         Database::create(&paths.database)?;
         Superblock::create(&paths.superblock, owner)?;
@@ -118,10 +122,22 @@ fn prepare(dir: &DataDir, paths: &Paths, owner: Owner) -> Result<(), StoreError>
     dir.mark_store_made()
 }
 
-/// Removes what a crash left of a database in the making. One that holds anything was not in the making.
-fn remove_unfinished_creation(path: &Path) -> Result<(), StoreError> {
+/// Whether there is a store to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Store,
+    /// None came to be, whatever is there of a database in the making.
+    NoStore,
+}
+
+/// Tells a store from one that was never finished. Where none was, a database that holds anything was not in the making.
+pub(super) fn find(paths: &Paths, state: StoreState) -> Result<Found, StoreError> {
+    if state == StoreState::Made || paths.superblock.exists() {
+        return Ok(Found::Store);
+    }
+    let path = &paths.database;
     if !path.exists() {
-        return Ok(());
+        return Ok(Found::NoStore);
     }
     let (closed, _) = oneshot::channel();
     let found = Database::open(path, Probe::default(), closed, |database| {
@@ -130,20 +146,76 @@ fn remove_unfinished_creation(path: &Path) -> Result<(), StoreError> {
     });
     let holds_something = match &found {
         Ok((_, holds)) => *holds,
-        Err(StoreError::ValueDamaged { .. } | StoreError::RecordDamaged { .. }) => true,
+        Err(
+            StoreError::ValueDamaged { .. }
+            | StoreError::RecordDamaged { .. }
+            | StoreError::Later { .. },
+        ) => true,
+        // Whether it holds anything is not known.
+        Err(StoreError::Io { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
+            return found.map(|_| Found::Store);
+        }
+        Err(StoreError::DatabaseHangs { .. }) => return found.map(|_| Found::Store),
         Err(_) => false,
     };
     if holds_something {
-        return Err(StoreError::DatabaseOrphaned {
-            path: path.to_path_buf(),
-        });
+        return Err(StoreError::DatabaseOrphaned { path: path.clone() });
     }
-    drop(found);
+    Ok(Found::NoStore)
+}
+
+/// Removes what a crash left of a database in the making.
+fn remove_unfinished_creation(path: &Path) -> Result<(), StoreError> {
+    if !path.exists() {
+        return Ok(());
+    }
     fs::remove_dir_all(path).map_err(StoreError::io("remove", path))?;
     match path.parent() {
         Some(parent) => files::sync_directory(parent).map_err(StoreError::io("sync", parent)),
         None => Ok(()),
     }
+}
+
+/// A store in which nothing is missing.
+pub(super) struct Checked {
+    pub(super) slot: Slot,
+    pub(super) database: Database,
+    pub(super) view: View,
+    pub(super) snapshot: Option<SnapshotFile>,
+    pub(super) state: State,
+}
+
+/// The check: whatever was promised is there. What can be told without opening the database comes first, because sled
+/// writes when it opens. `look` sees the database before it is judged.
+pub(super) fn check(
+    paths: &Paths,
+    owner: Owner,
+    probe: Probe,
+    closed: oneshot::Sender<()>,
+    look: impl FnOnce(&Database) + Send + 'static,
+) -> Result<Checked, StoreError> {
+    let slot = superblock::read(&paths.superblock)?;
+    superblock::check_owner(&paths.superblock, slot.owner, owner)?;
+    let promised = probe.heard(slot.promised);
+    let (snapshot, state) = match promised.snapshot {
+        Some(name) => {
+            let (file, state) = SnapshotFile::recover(&paths.snapshots, name)?;
+            (Some(file), state)
+        }
+        None => (None, State::default()),
+    };
+    let (database, view) = Database::open(&paths.database, probe, closed, move |database| {
+        look(database);
+        check_log(database, promised)
+    })?;
+    check_ends(promised, &view, state.meta.last_log_id)?;
+    Ok(Checked {
+        slot,
+        database,
+        view,
+        snapshot,
+        state,
+    })
 }
 
 /// Reads everything above the purge marker: each record whole, each naming the one before it.

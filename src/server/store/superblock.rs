@@ -47,6 +47,14 @@ pub(super) struct Promised {
     pub(super) snapshot: Option<SnapshotName>,
 }
 
+/// What the newest whole slot says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) owner: Owner,
+    pub(super) promised: Promised,
+    counter: u64,
+}
+
 /// A slot's content. Each slot is written with a greater counter than the other has.
 #[derive(Serialize, Deserialize)]
 struct SlotFormat {
@@ -77,43 +85,21 @@ impl Superblock {
         files::replace(path, &bytes).map_err(StoreError::io("write", path))
     }
 
-    /// Opens the file and reads the newest whole slot.
+    /// Opens the file for writing what follows this slot.
     ///
     /// # Errors
-    /// [`StoreError`] where there is none, or it is another node's.
-    pub(super) fn open(
-        path: &Path,
-        owner: Owner,
-        probe: Probe,
-    ) -> Result<(Self, Promised), StoreError> {
-        let bytes = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::SuperblockMissing {
-                    path: path.to_path_buf(),
-                });
-            }
-            Err(error) => return Err(StoreError::io("read", path)(error)),
-        };
-        let newest = newest(path, &bytes)?;
-        check_owner(path, &newest, owner)?;
+    /// [`StoreError`] where it cannot be written.
+    pub(super) fn open(path: &Path, newest: &Slot, probe: Probe) -> Result<Self, StoreError> {
         let file = File::options()
             .write(true)
             .open(path)
             .map_err(StoreError::io("open", path))?;
-        let superblock = Self {
+        Ok(Self {
             file,
-            owner,
+            owner: newest.owner,
             counter: newest.counter,
             probe,
-        };
-        let promised = Promised {
-            vote: newest.vote.map(Into::into),
-            last: newest.last.map(Into::into),
-            purged: newest.purged.map(Into::into),
-            snapshot: newest.snapshot,
-        };
-        Ok((superblock, promised))
+        })
     }
 
     /// Writes the older slot. Durable before this returns.
@@ -157,6 +143,37 @@ pub(super) fn slot(counter: u64, owner: Owner, promised: &Promised) -> Vec<u8> {
     frame::seal(MAGIC, &padded)
 }
 
+/// The newest whole slot.
+///
+/// # Errors
+/// [`StoreError`] where there is none.
+pub(super) fn read(path: &Path) -> Result<Slot, StoreError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(StoreError::SuperblockMissing {
+                path: path.to_path_buf(),
+            });
+        }
+        Err(error) => return Err(StoreError::io("read", path)(error)),
+    };
+    let newest = newest(path, &bytes)?;
+    Ok(Slot {
+        owner: Owner {
+            cluster: newest.cluster,
+            node: newest.node,
+            incarnation: newest.incarnation,
+        },
+        promised: Promised {
+            vote: newest.vote.map(Into::into),
+            last: newest.last.map(Into::into),
+            purged: newest.purged.map(Into::into),
+            snapshot: newest.snapshot,
+        },
+        counter: newest.counter,
+    })
+}
+
 fn newest(path: &Path, bytes: &[u8]) -> Result<SlotFormat, StoreError> {
     let damaged = || StoreError::SuperblockDamaged {
         path: path.to_path_buf(),
@@ -187,7 +204,11 @@ fn decode(slot: &[u8]) -> Option<SlotFormat> {
     codec::decode::<SlotFormat, SLOT_BODY_BYTES>(value).ok()
 }
 
-fn check_owner(path: &Path, found: &SlotFormat, expected: Owner) -> Result<(), StoreError> {
+/// Whether a slot is of the node that the identity names.
+///
+/// # Errors
+/// [`StoreError`] with what differs.
+pub(super) fn check_owner(path: &Path, found: Owner, expected: Owner) -> Result<(), StoreError> {
     let differs = |what, found: String, expected: String| {
         if found == expected {
             return Ok(());

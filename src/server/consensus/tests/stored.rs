@@ -133,9 +133,9 @@ impl Place {
         let (tasks, timing) = (Tasks::default(), Timing::from_heartbeat_ms(100).unwrap());
         let peers = Peers::new(local, timing, tasks.clone());
         let log_size = store.log_size.clone();
-        let parts = (store.log, store.machine, store.tables, store.log_size);
         let disk = store::Disk::default();
-        let built = Consensus::build(parts, self.node, peers, timing, retention, disk);
+        let parts = (store.log, store.machine, store.tables, store.log_size, disk);
+        let built = Consensus::build(parts, self.node, peers, timing, retention);
         let consensus = built.await.unwrap();
         let (proposals, queue) = Proposer::queue();
         tasks.spawn(Proposer::new(consensus.clone(), queue).run());

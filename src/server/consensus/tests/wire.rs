@@ -245,7 +245,7 @@ fn replies_keep_their_bytes() {
         applied: Some(read),
         last_log_index: None,
         state_hash: fixed(12),
-        disk: DiskState::Fit,
+        disk: DiskState::Stuck,
         log: LogStatus {
             entries: 1,
             bytes: 2,
@@ -257,7 +257,7 @@ fn replies_keep_their_bytes() {
         &Reply::Status(status),
         "\
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
-        000000000000000c 0000000000000000 00000000000000 00000000 \
+        000000000000000c 0000000000000000 00000000000000 02000000 \
         0100000000000000 0200000000000000 0300000000000000 010400000000000000",
     );
     let reason = "no".to_owned();
@@ -309,6 +309,7 @@ fn replies_to_forwarded_batches_keep_their_bytes() {
     forward(ForwardReply::Overloaded, "03000000 02000000");
     forward(ForwardReply::Expired, "03000000 03000000");
     forward(ForwardReply::Unknown, "03000000 04000000");
+    forward(ForwardReply::DiskFull, "03000000 05000000");
 }
 
 #[test]
@@ -366,8 +367,7 @@ fn outcomes_keep_their_bytes() {
     }
 }
 
-#[test]
-fn outcomes_of_later_commands_keep_their_bytes() {
+fn later_commands() -> Vec<Command> {
     let name = |text: &str| text.parse::<crate::SequenceName>().unwrap();
     let create = |text, start, max_value| Command::Create {
         sequence: name(text),
@@ -400,7 +400,7 @@ fn outcomes_of_later_commands_keep_their_bytes() {
         start: Some(2),
         ..Changes::default()
     };
-    let commands = vec![
+    vec![
         create("ab", 1, 100),
         create("cd", 10, 20),
         alter("ab", smaller),
@@ -414,13 +414,17 @@ fn outcomes_of_later_commands_keep_their_bytes() {
             sequence: name("ab"),
         },
         alter("ab", bound(90)),
-    ];
+    ]
+}
+
+#[test]
+fn outcomes_of_later_commands_keep_their_bytes() {
     let position = Position {
         index: 9,
         elapsed_ms: 0,
     };
 
-    let applied = Table::default().apply(position, &[testing::batch(commands)]);
+    let applied = Table::default().apply(position, &[testing::batch(later_commands())]);
 
     let golden = [
         "04000000 0100000000000000 0100000000000000 5000000000000000 0000000000000000 28000000 \

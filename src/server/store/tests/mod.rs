@@ -3,6 +3,9 @@
 mod damage;
 mod fixture;
 mod golden;
+#[cfg(feature = "cli")]
+mod inspecting;
+pub(crate) mod refusals;
 mod restart;
 mod snapshots;
 mod suite;

@@ -9,7 +9,7 @@ use super::super::fixture::*;
 use super::{Fate, fate_of, snapshot_of, template};
 use crate::server::store::StoreError;
 
-fn flip(file: &Path, bit: u64) {
+pub(in super::super) fn flip(file: &Path, bit: u64) {
     let mut bytes = fs::read(file).unwrap();
     let byte = &mut bytes[usize::try_from(bit / 8).unwrap()];
     *byte ^= 1 << (bit % 8);
@@ -17,7 +17,7 @@ fn flip(file: &Path, bit: u64) {
 }
 
 /// Places spread over a file, mostly where there is something.
-fn bits_of(file: &Path, count: usize) -> Vec<u64> {
+pub(in super::super) fn bits_of(file: &Path, count: usize) -> Vec<u64> {
     let bytes = fs::read(file).unwrap();
     let used: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
     (0..count)
@@ -172,5 +172,32 @@ async fn a_shortened_superblock_is_refused() {
             matches!(error, StoreError::SuperblockDamaged { .. }),
             "{error:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_zeros_is_refused() {
+    let (template, _) = template().await;
+    let snapshot = snapshot_of(template.path());
+    let snapshot = snapshot.strip_prefix(template.path()).unwrap();
+    for (file, text) in [
+        ("identity", "FILE is damaged: "),
+        (
+            "superblock",
+            "FILE is damaged, and with it what this node promised: ",
+        ),
+        ("sled/conf", "sled does not open"),
+        ("sled/db", ""),
+        (snapshot.to_str().unwrap(), "the snapshot FILE is damaged: "),
+    ] {
+        let copy = copy_of(template.path());
+        let file = copy.path().join(file);
+        let length = fs::metadata(&file).unwrap().len();
+        fs::write(&file, vec![0; usize::try_from(length).unwrap()]).unwrap();
+
+        let error = open(copy.path()).unwrap_err().to_string();
+
+        let expected = text.replace("FILE", &file.display().to_string());
+        assert!(error.contains(&expected), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::fixture::*;
-use super::{WAY_OUT, snapshot_of, template};
+use super::{Fate, WAY_OUT, fate_of, snapshot_of, template};
 use crate::server::store::{DataDir, Store, StoreError};
 
 #[tokio::test]
@@ -128,12 +128,62 @@ async fn a_directory_that_is_none_is_refused_by_name() {
     let guard = tempfile::tempdir().unwrap();
     let file = guard.path().join("file");
     fs::write(&file, "").unwrap();
+    let link = guard.path().join("link");
+    let target = guard.path().join("not-mounted");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
 
-    for path in [file.clone(), file.join("below")] {
-        let error = DataDir::open(&path).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("cannot create the data directory {}", path.display())
-        );
+    for (path, at) in [
+        (file.clone(), &file),
+        (file.join("below"), &file),
+        (link.clone(), &link),
+        (link.join("below"), &link),
+    ] {
+        let error = DataDir::open(&path).unwrap_err().to_string();
+
+        let at = at.display();
+        let what = if path.starts_with(&file) {
+            format!("{at} is not a directory: move it away, or ")
+        } else {
+            let target = target.display();
+            format!("{at} is a link to {target}, where nothing is: mount or make that, or ")
+        };
+        assert_eq!(error, format!("{what}choose another data directory"));
+    }
+    assert!(!target.exists());
+}
+
+#[tokio::test]
+async fn what_every_start_makes_anew_may_be_missing_and_what_is_left_over_goes() {
+    let (template, acknowledged) = template().await;
+    let stale = template
+        .path()
+        .join("snapshots/00000000000000000001-0.snapshot");
+    fs::remove_dir(template.path().join("sled/blobs")).unwrap();
+    fs::write(&stale, "an older one, that a crash left").unwrap();
+
+    let fate = fate_of(open(template.path()), &acknowledged, "no blobs").await;
+
+    assert!(matches!(fate, Fate::Right), "{fate:?}");
+    assert!(!stale.exists());
+}
+
+#[tokio::test]
+async fn a_database_without_its_own_snapshot_never_loses_what_was_acknowledged() {
+    // sled writes one at every open, and goes on from it at the next.
+    let (killed, acknowledged) = template().await;
+    close(open(killed.path()).unwrap()).await;
+    for entry in fs::read_dir(killed.path().join("sled")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap().starts_with("snap.") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+
+    let fate = fate_of(open(killed.path()), &acknowledged, "no snap").await;
+
+    match fate {
+        Fate::Right
+        | Fate::Refused(StoreError::PurgedBehind { .. } | StoreError::LogBehind { .. }) => {}
+        Fate::Refused(other) => panic!("{other:?}"),
     }
 }

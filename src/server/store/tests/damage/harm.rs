@@ -6,14 +6,28 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
 /// Where most of the bytes are that a node cannot lose.
 const DATABASE: &str = "sled/db";
+
+/// How many damages; `HIGHWATER_TEST_DAMAGES` asks for more.
+pub(crate) fn damages(otherwise: usize) -> usize {
+    let asked = std::env::var("HIGHWATER_TEST_DAMAGES");
+    asked.map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// Another choice each time, which `HIGHWATER_TEST_SEED` repeats.
+pub(crate) fn seeded() -> StdRng {
+    let seed = std::env::var("HIGHWATER_TEST_SEED");
+    let seed = seed.map_or_else(|_unset| rand::random(), |text| text.parse().unwrap());
+    println!("HIGHWATER_TEST_SEED={seed}");
+    StdRng::seed_from_u64(seed)
+}
 
 /// A kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,12 +134,14 @@ fn any_file(directory: &Path, kind: HarmKind, random: &mut StdRng) -> PathBuf {
     found.choose(random).unwrap().clone()
 }
 
-/// A byte that is not zero, in a page of any that have one.
+/// A byte that is not zero, in a page of any that have one; the first where all are.
 fn used_byte(bytes: &[u8], random: &mut StdRng) -> usize {
     let is_used = |page: &&[u8]| page.iter().any(|byte| *byte != 0);
     let pages = bytes.chunks(PAGE).enumerate();
     let used: Vec<_> = pages.filter(|(_, page)| is_used(page)).collect();
-    let (number, page) = used.choose(random).unwrap();
+    let Some((number, page)) = used.choose(random) else {
+        return 0;
+    };
     let within: Vec<_> = (0..page.len()).filter(|at| page[*at] != 0).collect();
     number * PAGE + within.choose(random).unwrap()
 }

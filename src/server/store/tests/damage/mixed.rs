@@ -5,8 +5,11 @@ use std::fs;
 use openraft::storage::RaftLogStorage;
 
 use super::super::fixture::*;
-use super::{WAY_OUT, template};
-use crate::server::store::Store;
+use std::path::Path;
+
+use super::records::with_tree;
+use super::{WAY_OUT, snapshot_of, template};
+use crate::server::store::{Store, StoreError};
 
 #[tokio::test]
 async fn a_store_of_another_node_is_refused() {
@@ -113,13 +116,21 @@ async fn a_vote_that_the_database_forgot_is_in_the_superblock() {
     assert_eq!(stored_vote(&mut reopened).await, Some(vote(200)));
 }
 
+/// A frame of the version after its own, whole.
+pub(in super::super) fn raised(frame: &[u8], magic_length: usize) -> Vec<u8> {
+    use crate::server::store::frame;
+    let (magic, rest) = frame.split_at(magic_length);
+    let mut magic = magic.to_vec();
+    *magic.last_mut().unwrap() += 1;
+    frame::seal(&magic, &rest[4..])
+}
+
 #[tokio::test]
 async fn files_of_a_later_version_are_left_alone() {
-    use crate::server::store::frame;
     let (template, _) = template().await;
-    let mut superblock = frame::seal(b"HWslot\0\x02", &[0; 4084]);
-    superblock.resize(8192, 0);
-    let identity = frame::seal(b"HWident\x02", b"other");
+    let slots = fs::read(template.path().join("superblock")).unwrap();
+    let superblock = [raised(&slots[..4096], 8), slots[4096..].to_vec()].concat();
+    let identity = raised(&fs::read(template.path().join("identity")).unwrap(), 8);
     for (file, bytes) in [("superblock", superblock), ("identity", identity)] {
         let copy = copy_of(template.path());
         let path = copy.path().join(file);
@@ -127,8 +138,68 @@ async fn files_of_a_later_version_are_left_alone() {
 
         let error = open(copy.path()).unwrap_err().to_string();
 
-        let expected = format!("{} was written by a later version", path.display());
-        assert!(error.starts_with(&expected), "{error}");
+        assert_eq!(error, later(&path));
         assert_eq!(fs::read(path).unwrap(), bytes);
     }
+}
+
+fn later(path: &Path) -> String {
+    format!(
+        "{} was written by a later version: start that version, or {WAY_OUT}",
+        path.display()
+    )
+}
+
+#[tokio::test]
+async fn a_value_or_a_record_of_a_later_version_is_no_damage() {
+    let (template, _) = template().await;
+    for tree in ["log", "meta"] {
+        let copy = copy_of(template.path());
+        with_tree(copy.path(), tree, |tree| {
+            let (key, value) = tree.last().unwrap().unwrap();
+            tree.insert(key, raised(&value, 1)).unwrap();
+        });
+
+        let error = open(copy.path()).unwrap_err().to_string();
+
+        assert_eq!(error, later(&copy.path().join("sled")));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_later_version_is_no_damage() {
+    let (template, _) = template().await;
+    let snapshot = snapshot_of(template.path());
+    let mut bytes = fs::read(&snapshot).unwrap();
+    bytes[7] += 1;
+    let (now, then) = (
+        blake3::hash(&fs::read(&snapshot).unwrap()),
+        blake3::hash(&bytes),
+    );
+    fs::write(&snapshot, &bytes).unwrap();
+
+    // With the checksum of another file it is damage.
+    let error = open(template.path()).unwrap_err();
+    assert!(
+        matches!(error, StoreError::SnapshotDamaged { .. }),
+        "{error:?}"
+    );
+
+    let superblock = template.path().join("superblock");
+    let slots = fs::read(&superblock).unwrap();
+    let slots: Vec<u8> = slots
+        .chunks(4096)
+        .flat_map(|slot| {
+            let at = slot.windows(32).position(|bytes| bytes == now.as_bytes());
+            let at = at.expect("every slot names the snapshot");
+            let mut body = slot[12..].to_vec();
+            body[at - 12..at + 20].copy_from_slice(then.as_bytes());
+            crate::server::store::frame::seal(&slot[..8], &body)
+        })
+        .collect();
+    fs::write(&superblock, slots).unwrap();
+    assert_eq!(
+        open(template.path()).unwrap_err().to_string(),
+        later(&snapshot)
+    );
 }

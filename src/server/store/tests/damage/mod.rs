@@ -8,6 +8,10 @@ mod mixed;
 mod records;
 mod tally;
 
+pub(super) use bits::{bits_of, flip};
+pub(super) use mixed::raised;
+pub(super) use records::with_tree;
+
 use std::path::{Path, PathBuf};
 
 use openraft::storage::{LogState, RaftLogStorage};
@@ -15,15 +19,13 @@ use tempfile::TempDir;
 
 use super::fixture::*;
 use crate::sequence::Table;
+use crate::server::store::error::WAY_OUT;
 use crate::server::store::{Store, StoreError};
 use crate::server::types::{Entry, Vote};
 
-const WAY_OUT: &str =
-    "put the whole directory back as it last was, or empty it and let the node join as a new one";
-
 /// What was acknowledged.
 #[derive(Debug, Clone, PartialEq)]
-struct Acknowledged {
+pub(super) struct Acknowledged {
     vote: Option<Vote>,
     state: LogState<crate::server::types::TypeConfig>,
     entries: Vec<Entry>,
@@ -42,7 +44,7 @@ impl Acknowledged {
 }
 
 /// A directory with a vote, a purged and truncated log and a snapshot, as a killed process leaves it.
-async fn template() -> (TempDir, Acknowledged) {
+pub(super) async fn template() -> (TempDir, Acknowledged) {
     let (guard, mut store) = new_store();
     for term in 1..=20 {
         store.log.save_vote(&vote(term)).await.unwrap();
@@ -89,6 +91,6 @@ async fn fate_of(
     Fate::Right
 }
 
-fn snapshot_of(path: &Path) -> PathBuf {
+pub(super) fn snapshot_of(path: &Path) -> PathBuf {
     snapshot_paths(path).into_iter().next().unwrap()
 }

@@ -5,18 +5,22 @@ use std::path::Path;
 use openraft::storage::RaftLogStorage;
 
 use super::super::fixture::*;
-use super::WAY_OUT;
+use super::{Acknowledged, WAY_OUT, template};
 use crate::server::store::StoreError;
 
 /// Changes the log behind the store's back.
 fn with_log(path: &Path, change: impl FnOnce(&sled::Tree)) {
+    with_tree(path, "log", change);
+}
+
+pub(in super::super) fn with_tree(path: &Path, tree: &str, change: impl FnOnce(&sled::Tree)) {
     let database = sled::Config::new()
         .path(path.join("sled"))
         .segment_size(8 * 1024 * 1024)
         .flush_every_ms(None)
         .open()
         .unwrap();
-    change(&database.open_tree("log").unwrap());
+    change(&database.open_tree(tree).unwrap());
     database.flush().unwrap();
 }
 
@@ -111,4 +115,46 @@ async fn a_record_in_the_place_of_another_is_refused() {
         matches!(error, StoreError::RecordDamaged { index: 5, .. }),
         "{error:?}"
     );
+}
+
+#[tokio::test]
+async fn a_damaged_value_beside_the_log_is_refused_by_name() {
+    let (template, _) = template().await;
+    for what in ["vote", "purged", "committed"] {
+        let copy = copy_of(template.path());
+        with_tree(copy.path(), "meta", |meta| {
+            let mut value = meta
+                .get(what)
+                .unwrap()
+                .map_or(vec![1; 9], |value| value.to_vec());
+            *value.last_mut().unwrap() ^= 1;
+            meta.insert(what, value).unwrap();
+        });
+
+        let error = open(copy.path()).unwrap_err();
+
+        assert!(
+            matches!(error, StoreError::ValueDamaged { .. }),
+            "{error:?}"
+        );
+        assert_eq!(
+            error.to_string(),
+            format!("the stored {what} is damaged: {WAY_OUT}")
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_damaged_below_the_purge_marker_is_removed_with_the_rest() {
+    let (template, acknowledged) = template().await;
+    let purged = acknowledged.state.last_purged_log_id.unwrap().index();
+    with_log(template.path(), |log| {
+        log.insert(key(purged), "no record").unwrap();
+    });
+
+    let mut store = open(template.path()).unwrap();
+    settle(&mut store).await;
+
+    assert_eq!(Acknowledged::read(&mut store).await, acknowledged);
+    assert!(!store.log.shared().database.has_records(..=purged));
 }

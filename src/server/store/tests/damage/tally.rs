@@ -4,23 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rand::SeedableRng;
-use rand::rngs::StdRng;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::super::fixture::*;
-use super::harm::{Harm, HarmKind};
+use super::harm::{Harm, HarmKind, damages, seeded};
 use super::{Acknowledged, Fate, fate_of, template};
 use crate::server::store::probe::{Probe, Witness};
 
-/// How many damages; `HIGHWATER_TEST_DAMAGES` asks for more.
+/// How many damages where nobody asks for more.
 const DAMAGES: usize = 60;
-
-fn damages() -> usize {
-    let asked = std::env::var("HIGHWATER_TEST_DAMAGES");
-    asked.map_or(DAMAGES, |text| text.parse().unwrap())
-}
 
 /// What came of some damages.
 #[derive(Debug, Default)]
@@ -40,12 +33,10 @@ async fn templates() -> [(TempDir, Acknowledged); 2] {
 
 /// Opens the store after each of so many damages.
 async fn tally(witness: Witness) -> Tally {
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = seeded();
     let templates = templates().await;
     let mut tally = Tally::default();
-    for number in 0..damages() {
+    for number in 0..damages(DAMAGES) {
         let (template, acknowledged) = &templates[number % templates.len()];
         let copy = copy_of(template.path());
         let harm = Harm::any(copy.path(), &mut random);
