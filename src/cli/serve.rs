@@ -15,7 +15,7 @@ use super::error::{CliError, Exit};
 use crate::server;
 use crate::server::config::{
     API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, ConfigError, DiskFloor, Exposure,
-    PEER_LISTEN_DEFAULT, Timing, toml_reason,
+    PEER_LISTEN_DEFAULT, SnapshotInterval, Timing, toml_reason,
 };
 use crate::server::telemetry::{self, LogFormat};
 use crate::server::types::{Address, AddressError, NodeId};
@@ -70,6 +70,10 @@ pub(super) struct Args {
     /// no such limit; 64 by default
     #[arg(long, value_name = "N", env = "HIGHWATER_DISK_FREE_MIB_MIN")]
     pub(super) disk_free_mib_min: Option<u64>,
+    /// After how many log entries a snapshot is taken: fewer make log and restart shorter and cost more writing; 10000 by
+    /// default
+    #[arg(long, value_name = "N", env = "HIGHWATER_SNAPSHOT_ENTRIES")]
+    pub(super) snapshot_entries: Option<u64>,
     /// How log lines are written, to standard error
     #[arg(
         long,
@@ -98,6 +102,7 @@ struct FileSettings {
     #[serde(default)]
     auto_create: bool,
     disk_free_mib_min: Option<u64>,
+    snapshot_entries: Option<u64>,
 }
 
 pub(super) fn run(args: Args) -> Result<Exit, CliError> {
@@ -195,6 +200,9 @@ fn config(args: Args) -> Result<Config, CliError> {
     }
     if let Some(mib) = args.disk_free_mib_min.or(file.disk_free_mib_min) {
         config.disk_free_min = DiskFloor::from_mib(mib)?;
+    }
+    if let Some(entries) = args.snapshot_entries.or(file.snapshot_entries) {
+        config.snapshot_interval = SnapshotInterval::from_entries(entries)?;
     }
     Ok(config)
 }

@@ -23,6 +23,8 @@ const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 const DISK_FREE_MIB_DEFAULT: u64 = 64;
 /// The highest floor that can be asked for.
 const DISK_FREE_MIB_MAX: u64 = 1024 * 1024;
+/// The intervals of snapshots that can be asked for, in entries.
+const SNAPSHOT_ENTRIES: std::ops::RangeInclusive<u64> = 100..=100_000;
 
 /// Everything a node is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) auto_create: AutoCreate,
     /// The free space below which nothing is proposed.
     pub(crate) disk_free_min: DiskFloor,
+    /// After how many entries a snapshot is taken.
+    pub(crate) snapshot_interval: SnapshotInterval,
 }
 
 /// What a lease of a sequence that is not there does at this node.
@@ -94,6 +98,7 @@ impl Config {
             timing: Timing::default(),
             auto_create: AutoCreate::Off,
             disk_free_min: DiskFloor::default(),
+            snapshot_interval: SnapshotInterval::default(),
         }
     }
 
@@ -125,6 +130,7 @@ impl Config {
             timing: Timing::default(),
             auto_create: AutoCreate::Off,
             disk_free_min: DiskFloor::default(),
+            snapshot_interval: SnapshotInterval::default(),
         })
     }
 
@@ -222,6 +228,12 @@ pub(crate) enum ConfigError {
         /// What was asked for.
         mib: u64,
     },
+    /// An interval out of bounds.
+    #[error("a snapshot every {entries} entries is out of bounds: use {} to {}", SNAPSHOT_ENTRIES.start(), SNAPSHOT_ENTRIES.end())]
+    SnapshotInterval {
+        /// What was asked for.
+        entries: u64,
+    },
     /// The host of an address is not known.
     #[error("address {address} does not resolve: correct its host, or make this machine know it")]
     Unresolved {
@@ -270,6 +282,40 @@ impl Default for DiskFloor {
         Self {
             bytes: DISK_FREE_MIB_DEFAULT << 20,
         }
+    }
+}
+
+/// After how many entries a snapshot takes the place of the log, if its bytes ask for none before that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SnapshotInterval {
+    entries: u64,
+}
+
+impl SnapshotInterval {
+    /// As many entries are replayed at most after a restart.
+    const DEFAULT: Self = Self { entries: 10_000 };
+
+    /// A snapshot after so many entries.
+    ///
+    /// # Errors
+    /// [`ConfigError`] below 100, where a node writes little else, and above 100,000, where a restart takes long.
+    pub(crate) fn from_entries(entries: u64) -> Result<Self, ConfigError> {
+        if !SNAPSHOT_ENTRIES.contains(&entries) {
+            return Err(ConfigError::SnapshotInterval { entries });
+        }
+        Ok(Self { entries })
+    }
+
+    /// The entries between two snapshots.
+    #[must_use]
+    pub(crate) const fn entries(self) -> u64 {
+        self.entries
+    }
+}
+
+impl Default for SnapshotInterval {
+    fn default() -> Self {
+        Self::DEFAULT
     }
 }
 
@@ -423,6 +469,26 @@ mod tests {
                 .unwrap_err()
                 .to_string(),
             "the cluster file has no node 3, only 1, 2: correct --node or the file"
+        );
+    }
+
+    #[test]
+    fn an_interval_of_snapshots_is_bounded() {
+        assert_eq!(SnapshotInterval::default().entries(), 10_000);
+        let fits = [100, 100_000].map(|entries| SnapshotInterval::from_entries(entries).is_ok());
+        assert_eq!(fits, [true, true]);
+
+        let errors = [99, 100_001].map(|entries| {
+            SnapshotInterval::from_entries(entries)
+                .unwrap_err()
+                .to_string()
+        });
+
+        assert_eq!(
+            errors,
+            [99, 100_001].map(|entries| format!(
+                "a snapshot every {entries} entries is out of bounds: use 100 to 100000"
+            ))
         );
     }
 

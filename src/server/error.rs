@@ -239,6 +239,7 @@ mod tests {
         ConfigError::NoPort { .. } => [ConfigError::NoPort { address: "127.0.0.1:0".parse().unwrap() }],
         ConfigError::UnknownNode { .. } => [ConfigError::UnknownNode { node: node(4), known: "1, 2, 3".to_owned() }],
         ConfigError::DiskFloor { .. } => [ConfigError::DiskFloor { mib: 2_000_000 }],
+        ConfigError::SnapshotInterval { .. } => [ConfigError::SnapshotInterval { entries: 99 }],
         ConfigError::Heartbeat { .. } => [ConfigError::Heartbeat { millis: 5 }],
         ConfigError::Unresolved { .. } => [ConfigError::Unresolved {
             address: "HOST:7101".parse().unwrap(),

@@ -159,7 +159,7 @@ impl Node {
             record.node,
             peers,
             timing,
-            Retention::default(),
+            Retention::with(self.config.snapshot_interval),
         )
         .await?;
 

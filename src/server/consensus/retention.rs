@@ -17,19 +17,18 @@ use tokio::time::sleep;
 
 use super::Consensus;
 use super::append::AppendResult;
+use crate::server::config::SnapshotInterval;
 use crate::server::store::{LogSize, Stretch};
 use crate::server::types::LogId;
 
-/// A snapshot is taken after this many entries, and as many are replayed at most after a restart.
-const LOG_ENTRIES_MAX: u64 = 10_000;
 /// A snapshot is taken after this many bytes of applied log, if its entries are large.
 const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Entries below a snapshot that are kept for followers which are a little behind. The largest have 64 KiB, so this is
-/// at most 64 MiB.
+/// Entries below a snapshot that are kept for followers which are a little behind, or a tenth of the interval where that
+/// is less. The largest have 64 KiB, so this is at most 64 MiB.
 const KEPT_ENTRIES_MAX: u64 = 1_000;
-/// A follower that holds back a purge and is further behind than this gets the snapshot; above the interval, or healthy
-/// ones would get it too.
-const LAG_ENTRIES_MAX: u64 = 2 * LOG_ENTRIES_MAX;
+/// A follower that holds back a purge and is further behind than so many intervals gets the snapshot: more than one, or
+/// healthy ones would get it too.
+const LAG_INTERVALS_MAX: u64 = 2;
 /// The same in bytes.
 const LAG_BYTES_MAX: u64 = 4 * LOG_BYTES_MAX;
 
@@ -44,19 +43,27 @@ pub(crate) struct Retention {
     pub(super) lag: Stretch,
 }
 
-impl Default for Retention {
-    fn default() -> Self {
+impl Retention {
+    /// With a snapshot after so many entries.
+    pub(crate) fn with(interval: SnapshotInterval) -> Self {
+        let entries = interval.entries();
         Self {
             snapshot: Stretch {
-                entries: LOG_ENTRIES_MAX,
+                entries,
                 bytes: LOG_BYTES_MAX,
             },
-            kept: KEPT_ENTRIES_MAX,
+            kept: KEPT_ENTRIES_MAX.min(entries / 10),
             lag: Stretch {
-                entries: LAG_ENTRIES_MAX,
+                entries: LAG_INTERVALS_MAX * entries,
                 bytes: LAG_BYTES_MAX,
             },
         }
+    }
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self::with(SnapshotInterval::default())
     }
 }
 

@@ -25,8 +25,10 @@ use self::samples::{NodeSample, Sample, levels_off, series, snapshots, table};
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Grants of a short run: enough for a snapshot and a purge on every node. `HIGHWATER_TEST_SOAK_GRANTS` asks for more.
+/// Grants of a short run. `HIGHWATER_TEST_SOAK_GRANTS` asks for more.
 const GRANTS: u64 = 60_000;
+/// The interval of snapshots in a short run, so that there are several on every node.
+const SNAPSHOT_ENTRIES: &str = "500";
 /// Workers that lease one value at a time, and those that lease many at once.
 const SINGLE_WORKERS: usize = 6;
 const SEVERAL_WORKERS: usize = 3;
@@ -274,10 +276,14 @@ impl Outcome<'_> {
 // sebadob/hiqlite v0.11.0: log files that are never cleaned. databendlabs/openraft#1273: memory and disk that grow.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_disk_and_log_level_off_and_every_value_is_granted_once() {
-    let wanted = setting("SOAK_GRANTS").unwrap_or(GRANTS);
+    let asked = setting("SOAK_GRANTS");
+    let wanted = asked.unwrap_or(GRANTS);
     let directory = tempfile::tempdir().unwrap();
     let mut cluster =
         LocalCluster::create(directory.path(), ClusterSize::Three, program()).unwrap();
+    if asked.is_none() {
+        cluster.serve_with(&["--snapshot-entries", SNAPSHOT_ENTRIES]);
+    }
     cluster.start_all().unwrap();
     cluster.all_ready(PATIENCE).await.unwrap();
     let url = cluster.urls().remove(0);
