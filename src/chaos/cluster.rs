@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::HarnessError;
 use super::node::{NodeProcess, POLL_INTERVAL, Program, Wait};
-use super::ports::free_addresses;
+use super::ports::ClaimedPort;
 use crate::wire::ClusterBody;
 
 /// How long one question to one node may take.
@@ -70,12 +70,11 @@ impl LocalCluster {
     ) -> Result<Self, HarnessError> {
         let ids = 1..=size.nodes();
         let wanted = usize::try_from(size.nodes()).unwrap_or(usize::MAX);
-        let apis = free_addresses(wanted.saturating_mul(2))?;
-        let (apis, peers) = apis.split_at(wanted);
-        let addresses = apis.iter().zip(peers);
+        let mut apis = ClaimedPort::claim(wanted.saturating_mul(2))?;
+        let peers = apis.split_off(wanted);
         let nodes: Vec<NodeProcess> = ids
-            .zip(addresses)
-            .map(|(id, (api, peer))| NodeProcess::new(directory, id, *api, *peer))
+            .zip(apis.into_iter().zip(peers))
+            .map(|(id, (api, peer))| NodeProcess::new(directory, id, api, peer))
             .collect();
         let file = directory.join("cluster.toml");
         std::fs::write(&file, cluster_file(&nodes)).map_err(|source| HarnessError::File {
@@ -113,7 +112,7 @@ impl LocalCluster {
 
     /// The API address of each node, by rising id from 1 on.
     pub fn urls(&self) -> Vec<String> {
-        let url = |node: &NodeProcess| format!("http://{}", node.api);
+        let url = |node: &NodeProcess| format!("http://{}", node.api.address());
         self.nodes.iter().map(url).collect()
     }
 
@@ -135,7 +134,9 @@ impl LocalCluster {
     #[must_use]
     pub fn peer_address(&self, id: u64) -> Option<SocketAddr> {
         let mut nodes = self.nodes.iter();
-        nodes.find(|node| node.id == id).map(|node| node.peer)
+        nodes
+            .find(|node| node.id == id)
+            .map(|node| node.peer.address())
     }
 
     /// The process of a node, while it runs.
@@ -170,10 +171,26 @@ impl LocalCluster {
     /// [`HarnessError`] where one ended, or is not ready within the limit.
     pub async fn all_ready(&mut self, within: Duration) -> Result<(), HarnessError> {
         let wait = Wait::at_most(within);
-        for node in &mut self.nodes {
-            node.ready(&self.http, wait).await?;
+        loop {
+            // Whichever it is: the others may wait for it for ever.
+            self.check_alive()?;
+            let Some(unready) = self.first_unready().await else {
+                return Ok(());
+            };
+            if wait.is_over() {
+                return Err(unready.not_ready(within));
+            }
+            sleep(POLL_INTERVAL).await;
         }
-        Ok(())
+    }
+
+    async fn first_unready(&self) -> Option<&NodeProcess> {
+        for node in &self.nodes {
+            if !node.is_ready(&self.http).await {
+                return Some(node);
+            }
+        }
+        None
     }
 
     /// Kills these nodes at once, as by kill -9, and waits until they are gone.
@@ -274,7 +291,7 @@ impl LocalCluster {
 
     /// The term in which the node leads, by its own word: what others say of it may be old.
     async fn term_led_by(&self, node: &NodeProcess) -> Option<u64> {
-        let url = format!("http://{}/v1/cluster", node.api);
+        let url = format!("http://{}/v1/cluster", node.api.address());
         let answer = self.http.get(url).send().await.ok()?;
         let cluster: ClusterBody = answer.error_for_status().ok()?.json().await.ok()?;
         (cluster.leader == Some(node.id)).then_some(cluster.term)
@@ -284,7 +301,7 @@ impl LocalCluster {
 fn cluster_file(nodes: &[NodeProcess]) -> String {
     let mut text = "[cluster]\nname = \"local\"\n".to_owned();
     for node in nodes {
-        let NodeProcess { id, api, peer, .. } = node;
+        let (id, api, peer) = (node.id, node.api.address(), node.peer.address());
         let entry = format!("\n[[node]]\nid = {id}\napi = \"{api}\"\npeer = \"{peer}\"\n");
         text.push_str(&entry);
     }
@@ -395,10 +412,9 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_ends_by_itself_is_told_with_the_last_line_of_its_log() {
         let directory = tempfile::tempdir().unwrap();
-        let mut cluster = cluster(
-            directory.path(),
-            "echo first >&2; echo the disk is full >&2; exit 1",
-        );
+        // The others run, and wait for it for ever.
+        let one_ends = "case \"$*\" in *'--node 2 '*) echo first >&2; echo the disk is full >&2; exit 1;; esac; exec sleep 600";
+        let mut cluster = cluster(directory.path(), one_ends);
         cluster.start_all().unwrap();
 
         let error = cluster
@@ -406,11 +422,11 @@ mod tests {
             .await
             .unwrap_err();
 
-        let log = directory.path().join("node-1.log");
+        let log = directory.path().join("node-2.log");
         assert_eq!(
             error.to_string(),
             format!(
-                "node 1 ended by itself (exit status: 1): the disk is full; its log is {}",
+                "node 2 ended by itself (exit status: 1): the disk is full; its log is {}",
                 log.display()
             )
         );

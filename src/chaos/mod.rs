@@ -19,6 +19,7 @@ pub use cluster::{ClusterSize, LocalCluster};
 pub use connection::{Connection, RawAnswer};
 pub use error::HarnessError;
 pub use node::Program;
+pub use ports::ClaimedPort;
 pub use process::{ProcessUse, disk_use};
 pub use recorder::{Progress, Recorder};
 pub use worker::Worker;

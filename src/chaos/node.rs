@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, ChildStdin, Command};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::HarnessError;
+use super::ports::ClaimedPort;
 
 /// How often a condition is looked at again.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -68,8 +68,8 @@ impl Program {
 #[derive(Debug)]
 pub(super) struct NodeProcess {
     pub(super) id: u64,
-    pub(super) api: SocketAddr,
-    pub(super) peer: SocketAddr,
+    pub(super) api: ClaimedPort,
+    pub(super) peer: ClaimedPort,
     pub(super) data_dir: PathBuf,
     log: PathBuf,
     child: Option<Child>,
@@ -79,7 +79,7 @@ pub(super) struct NodeProcess {
 
 impl NodeProcess {
     /// A node that does not run yet; its data and its log will be in `directory`.
-    pub(super) fn new(directory: &Path, id: u64, api: SocketAddr, peer: SocketAddr) -> Self {
+    pub(super) fn new(directory: &Path, id: u64, api: ClaimedPort, peer: ClaimedPort) -> Self {
         Self {
             id,
             api,
@@ -226,28 +226,20 @@ impl NodeProcess {
         }
     }
 
-    /// Waits until the node says that it is ready.
-    pub(super) async fn ready(
-        &mut self,
-        http: &reqwest::Client,
-        wait: Wait,
-    ) -> Result<(), HarnessError> {
-        let url = format!("http://{}/readyz", self.api);
-        loop {
-            self.check_alive()?;
-            let answer = http.get(&url).send().await;
-            if answer.is_ok_and(|answer| answer.status().is_success()) {
-                return Ok(());
-            }
-            if wait.is_over() {
-                return Err(HarnessError::NotReady {
-                    node: self.id,
-                    within: wait.within,
-                    last_line: self.last_line(),
-                    log: self.log.clone(),
-                });
-            }
-            sleep(POLL_INTERVAL).await;
+    /// Whether the node says that it is ready.
+    pub(super) async fn is_ready(&self, http: &reqwest::Client) -> bool {
+        let url = format!("http://{}/readyz", self.api.address());
+        let answer = http.get(&url).send().await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// What to say of one that was waited for in vain.
+    pub(super) fn not_ready(&self, within: Duration) -> HarnessError {
+        HarnessError::NotReady {
+            node: self.id,
+            within,
+            last_line: self.last_line(),
+            log: self.log.clone(),
         }
     }
 

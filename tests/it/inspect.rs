@@ -160,7 +160,7 @@ async fn an_empty_and_an_unformed_directory_would_start() {
     // A member that waits for the others, killed.
     let (data_dir, log) = (guard.path().join("data"), guard.path().join("log"));
     let file = guard.path().join("cluster.toml");
-    cluster_file(&file, &[1, 2, 3]);
+    let _ports = cluster_file(&file, &[1, 2, 3]);
     let node = Node::start(&log, member(&file, 1, &data_dir));
     node.wait_until_said("waiting for a member", 2).await;
     node.kill().await;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 
 use highwater::RangeCount;
+use highwater::chaos::ClaimedPort;
 use highwater::client::{Client, Grant};
 use highwater::wire::CreateBody;
 use rustix::process::{Pid, Signal, kill_process};
@@ -255,25 +255,19 @@ pub(crate) async fn made(directory: &Path, name: &str) -> PathBuf {
     data_dir
 }
 
-/// A cluster file of nodes with these ids, on free ports.
-pub(crate) fn cluster_file(path: &Path, ids: &[u64]) {
-    // Held together, so that they differ; below those that the system takes for connections.
-    let mut held = Vec::new();
-    let mut free = || loop {
-        let port = 20_000 + rand::random::<u16>() % 12_000;
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
-            held.push(listener);
-            break port;
-        }
-    };
+/// A cluster file of nodes with these ids, on ports that are theirs as long as the result lives.
+#[must_use]
+pub(crate) fn cluster_file(path: &Path, ids: &[u64]) -> Vec<ClaimedPort> {
+    let ports = ClaimedPort::claim(2 * ids.len()).unwrap();
     let mut text = "[cluster]\nname = \"local\"\n".to_owned();
-    for id in ids {
-        let (api, peer) = (free(), free());
+    for (id, ports) in ids.iter().zip(ports.chunks(2)) {
+        let (api, peer) = (ports[0].address(), ports[1].address());
         text.push_str(&format!(
-            "[[node]]\nid = {id}\napi = \"127.0.0.1:{api}\"\npeer = \"127.0.0.1:{peer}\"\n"
+            "[[node]]\nid = {id}\napi = \"{api}\"\npeer = \"{peer}\"\n"
         ));
     }
     fs::write(path, text).unwrap();
+    ports
 }
 
 /// `serve` as a member of that cluster.

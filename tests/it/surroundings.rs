@@ -172,7 +172,7 @@ async fn a_directory_of_another_node_or_cluster_is_refused_and_left_alone() {
     let own = made(guard.path(), "own").await;
     let other = made(guard.path(), "other").await;
     let file = guard.path().join("cluster.toml");
-    cluster_file(&file, &[1, 2, 3]);
+    let _ports = cluster_file(&file, &[1, 2, 3]);
     let mixed = guard.path().join("mixed");
     copy_tree(&own, &mixed);
     fs::copy(other.join("superblock"), mixed.join("superblock")).unwrap();
@@ -680,7 +680,7 @@ async fn an_even_number_of_nodes_is_served_with_one_warning_and_an_odd_one_with_
     ] {
         let guard = tempfile::tempdir().unwrap();
         let file = guard.path().join("cluster.toml");
-        cluster_file(&file, &(1..=nodes).collect::<Vec<_>>());
+        let _ports = cluster_file(&file, &(1..=nodes).collect::<Vec<_>>());
         let data_dir = |node: u64| guard.path().join(node.to_string());
         let running: Vec<Node> = (1..=nodes)
             .map(|node| {
@@ -713,7 +713,7 @@ async fn an_even_number_of_nodes_is_served_with_one_warning_and_an_odd_one_with_
 async fn a_node_that_waits_for_the_others_ends_when_it_is_told() {
     let guard = tempfile::tempdir().unwrap();
     let file = guard.path().join("cluster.toml");
-    cluster_file(&file, &[1, 2, 3]);
+    let _ports = cluster_file(&file, &[1, 2, 3]);
     let node = Node::start(
         &guard.path().join("log"),
         member(&file, 1, &guard.path().join("1")),
