@@ -17,8 +17,36 @@ pub(crate) const GRANT_PARTS_MAX: usize = 256;
 pub(crate) struct SessionId(u64);
 
 impl SessionId {
-    /// A batch outside any session: applied as often as it is committed, so its origin never sends it twice.
+    /// A batch outside any session: applied as often as it is committed.
     pub(crate) const NONE: Self = Self(0);
+
+    /// The session that the entry at this index opens.
+    pub(crate) fn opened_at(index: u64) -> Self {
+        Self(index)
+    }
+
+    /// As a number, for what compares tables.
+    pub(super) fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Who opens a session: a node in one of its lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// The node's id.
+    pub(crate) node: u64,
+    /// Chosen at random by each life.
+    pub(crate) nonce: u128,
+}
+
+/// Which entry: its log index, and the term of the leadership that proposed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EntryId {
+    /// The term.
+    pub(crate) term: u64,
+    /// The log index.
+    pub(crate) index: u64,
 }
 
 /// BLAKE3 of a batch's encoded commands, cut to 128 bits: the same number must mean the same commands.
@@ -26,7 +54,8 @@ impl SessionId {
 #[serde(transparent)]
 pub(crate) struct BatchHash(pub(crate) [u8; 16]);
 
-/// What one node collected while its previous batch was in flight. Once sent it is frozen byte for byte.
+/// What one node collected while its previous batch was in flight. Once it may have been appended it is frozen byte for
+/// byte, so that it can be sent again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     /// Whose counting `number` and `ack` belong to (Raft dissertation §6.3).
@@ -83,6 +112,11 @@ pub(crate) enum Command {
         parts: GrantParts,
         /// What a sequence that is not there is created with; `None`: it is refused.
         create: Option<Settings>,
+    },
+    /// Open a session. For an origin that has one it changes nothing, so it can be sent again.
+    OpenSession {
+        /// Whose batches it will count.
+        origin: Origin,
     },
 }
 
@@ -207,6 +241,11 @@ pub(crate) enum Outcome {
         /// Why.
         refusal: Refusal,
     },
+    /// The origin's session is open.
+    Opened {
+        /// The session; `None`: the entry has opened another origin's, and an entry can open one.
+        session: Option<SessionId>,
+    },
 }
 
 /// Why the table did not do what it was asked.
@@ -312,9 +351,27 @@ fn stays(id_form: IdForm) -> &'static str {
     }
 }
 
-/// The outcomes of one entry: for each of its batches, one for each command, in order.
+/// What became of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BatchOutcome {
+    /// It is applied, by this entry or by an earlier one.
+    Applied(Answered),
+    /// This entry changed nothing: the batch's session is over, or its origin waits for it no more.
+    Stale,
+}
+
+/// The outcomes of an applied batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answered {
+    /// The entry that applied it.
+    pub(crate) entry: EntryId,
+    /// One for each of its commands, in order.
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// The outcomes of one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     /// Parallel to the entry's batches.
-    pub(crate) batches: Vec<Vec<Outcome>>,
+    pub(crate) batches: Vec<BatchOutcome>,
 }

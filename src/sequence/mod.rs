@@ -18,8 +18,8 @@ mod table;
 pub(crate) use command::GRANT_PARTS_MAX;
 #[cfg(feature = "server")]
 pub(crate) use command::{
-    Applied, Batch, BatchHash, Changes, Command, FixedSetting, Grant, GrantPart, GrantParts,
-    GrantPartsError, Outcome, Refusal, SessionId,
+    Answered, Applied, Batch, BatchHash, BatchOutcome, Changes, Command, EntryId, FixedSetting,
+    Grant, GrantPart, GrantParts, GrantPartsError, Origin, Outcome, Refusal, SessionId,
 };
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 pub use range::{Range, RangeCount, RangeError};
@@ -27,12 +27,31 @@ pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};
 #[cfg(feature = "server")]
 pub(crate) use state_hash::StateHash;
 #[cfg(feature = "server")]
-pub(crate) use table::{Position, Sequence, Table, TableHeader};
+pub(crate) use table::{Answer, Position, Sequence, Session, Table, TableHeader};
 
 /// Batches for the tests of what carries them.
 #[cfg(all(test, feature = "server"))]
 pub(crate) mod testing {
-    use super::{Batch, BatchHash, Command, SessionId};
+    use super::{
+        Applied, Batch, BatchHash, BatchOutcome, Command, EntryId, Outcome, Position, SessionId,
+    };
+
+    /// The place of the entry at this index.
+    pub(crate) fn at(index: u64) -> Position {
+        Position {
+            entry: EntryId { term: 1, index },
+            elapsed_ms: 0,
+        }
+    }
+
+    /// What the commands of each batch were answered. None of them may be stale.
+    pub(crate) fn outcomes(applied: Applied) -> Vec<Vec<Outcome>> {
+        let outcomes = |batch| match batch {
+            BatchOutcome::Applied(answered) => answered.outcomes,
+            BatchOutcome::Stale => panic!("a batch is stale"),
+        };
+        applied.batches.into_iter().map(outcomes).collect()
+    }
 
     /// A batch outside any session.
     pub(crate) fn batch(commands: Vec<Command>) -> Batch {

@@ -1,6 +1,6 @@
 //! One number for the whole table: nodes that applied the same log have the same one (I8).
 //!
-//! Each sequence has a hash of its own, and the table's is their sum, so a changed sequence costs two hashes however
+//! Each part has a hash of its own, and the table's is their sum, so a changed sequence costs two hashes however
 //! many others there are, and the order of insertion means nothing. The hashed bytes are written by hand: a change of
 //! any layout elsewhere must not look like a change of state.
 
@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::SequenceName;
-use super::table::{Sequence, TableHeader};
+use super::table::{Sequence, Session, TableHeader};
+use super::{Answered, BatchHash, SequenceName, SessionId};
 
 /// 128 bits of BLAKE3 over the table, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,22 +28,33 @@ impl fmt::Debug for StateHash {
     }
 }
 
-/// The sum of all sequences' hashes.
+/// A part of the table that has a hash of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part<'a> {
+    /// A sequence.
+    Sequence(&'a SequenceName, &'a Sequence),
+    /// A session, less its answers.
+    Session(SessionId, &'a Session),
+    /// What one of its batches was answered.
+    Answer(SessionId, u64, &'a BatchHash, &'a Answered),
+}
+
+/// The sum of all parts' hashes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct SequencesSum(u128);
+pub(super) struct PartsSum(u128);
 
-impl SequencesSum {
-    /// A sequence came.
-    pub(super) fn add(&mut self, name: &SequenceName, sequence: &Sequence) {
-        self.0 = self.0.wrapping_add(sequence_hash(name, sequence));
+impl PartsSum {
+    /// A part came.
+    pub(super) fn add(&mut self, part: Part<'_>) {
+        self.0 = self.0.wrapping_add(part.hash());
     }
 
-    /// A sequence that was added, as it was then, is not there any more.
-    pub(super) fn remove(&mut self, name: &SequenceName, sequence: &Sequence) {
-        self.0 = self.0.wrapping_sub(sequence_hash(name, sequence));
+    /// A part that was added, as it was then, is not there any more.
+    pub(super) fn remove(&mut self, part: Part<'_>) {
+        self.0 = self.0.wrapping_sub(part.hash());
     }
 
-    /// The hash of these sequences and what the table holds beside them.
+    /// The hash of these parts and what the table holds beside them.
     pub(super) fn with_header(self, header: TableHeader) -> StateHash {
         let TableHeader {
             epoch,
@@ -53,6 +64,16 @@ impl SequencesSum {
         layout.number(epoch);
         layout.number(state_time_ms);
         StateHash(self.0.wrapping_add(layout.hash()))
+    }
+}
+
+impl Part<'_> {
+    fn hash(self) -> u128 {
+        match self {
+            Self::Sequence(name, sequence) => sequence_hash(name, sequence),
+            Self::Session(id, session) => session_hash(id, session),
+            Self::Answer(id, number, hash, answered) => answer_hash(id, number, hash, answered),
+        }
     }
 }
 
@@ -75,6 +96,32 @@ fn sequence_hash(name: &SequenceName, sequence: &Sequence) -> u128 {
     layout.hash()
 }
 
+fn session_hash(id: SessionId, session: &Session) -> u128 {
+    let Session {
+        origin,
+        ack,
+        answers: _,
+    } = session;
+    let mut layout = Layout::of(b'O');
+    layout.number(id.get());
+    layout.number(origin.node);
+    layout.bytes(&origin.nonce.to_le_bytes());
+    layout.number(*ack);
+    layout.hash()
+}
+
+/// The outcomes follow from the commands, which are the batch's hash, and from the table at that entry.
+fn answer_hash(id: SessionId, number: u64, hash: &BatchHash, answered: &Answered) -> u128 {
+    let Answered { entry, outcomes: _ } = answered;
+    let mut layout = Layout::of(b'A');
+    layout.number(id.get());
+    layout.number(number);
+    layout.bytes(&hash.0);
+    layout.number(entry.term);
+    layout.number(entry.index);
+    layout.hash()
+}
+
 /// Bytes from which their parts can be told again: numbers have eight, texts and options say what follows.
 struct Layout(blake3::Hasher);
 
@@ -88,7 +135,7 @@ impl Layout {
 
     fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
-        self.0.update(text.as_bytes());
+        self.bytes(text.as_bytes());
     }
 
     fn optional(&mut self, number: Option<u64>) {
@@ -97,11 +144,16 @@ impl Layout {
     }
 
     fn number(&mut self, number: u64) {
-        self.0.update(&number.to_le_bytes());
+        self.bytes(&number.to_le_bytes());
     }
 
     fn byte(&mut self, byte: u8) {
-        self.0.update(&[byte]);
+        self.bytes(&[byte]);
+    }
+
+    /// So many as the kind of thing has.
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
     }
 
     fn hash(&self) -> u128 {

@@ -4,6 +4,7 @@
 //! next table from them (I8). Grants of one sequence are handed out upwards and never twice (I1, I2).
 
 mod sequence;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,15 +13,17 @@ use std::ops::Bound;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-use super::state_hash::{SequencesSum, StateHash};
+use super::state_hash::{Part, PartsSum, StateHash};
 use super::{
-    Applied, Batch, Changes, Command, GrantParts, Outcome, RangeCount, Refusal, SequenceName,
-    Settings,
+    Answered, Applied, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, Origin, Outcome,
+    RangeCount, Refusal, SequenceName, SessionId, Settings,
 };
 
 pub(crate) use sequence::Sequence;
+pub(crate) use sessions::{Answer, Session, Sessions};
 
 use sequence::Advance;
+use sessions::Turn;
 
 /// The most sequences, retired ones among them: each takes some hundred bytes at every node, and nobody's memory may
 /// grow with other people's typing errors (I9).
@@ -29,11 +32,11 @@ pub(crate) const SEQUENCES_MAX: usize = 1_000_000;
 /// The longest step of state time that one entry may make, in milliseconds.
 const STATE_TIME_STEP_MAX_MS: u32 = 60_000;
 
-/// Where an entry stands: its log index and the time since its leader's previous proposal.
+/// Where an entry stands: in the log, and in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The entry's log index.
-    pub(crate) index: u64,
+    /// Which entry it is.
+    pub(crate) entry: EntryId,
     /// By the proposing leader's monotonic clock; 0 for its first proposal.
     pub(crate) elapsed_ms: u32,
 }
@@ -61,20 +64,18 @@ impl Default for TableHeader {
 pub(crate) struct Table {
     header: TableHeader,
     sequences: OrdMap<SequenceName, Sequence>,
-    /// Follows `sequences`, entry by entry.
-    sum: SequencesSum,
+    sessions: Sessions,
+    /// Follows both, entry by entry.
+    sum: PartsSum,
 }
 
 impl Table {
-    /// Applies one entry's batches in order. Each command succeeds or is refused by itself.
+    /// Applies one entry's batches in order, each once. Each command succeeds or is refused by itself.
     pub(crate) fn apply(&mut self, position: Position, batches: &[Batch]) -> Applied {
         let step = u64::from(position.elapsed_ms.min(STATE_TIME_STEP_MAX_MS));
         self.header.state_time_ms = self.header.state_time_ms.saturating_add(step);
-        let mut applying = Applying::new(self, position.index);
-        let outcomes = |batch: &Batch| {
-            let commands = batch.commands.iter();
-            commands.map(|command| applying.command(command)).collect()
-        };
+        let mut applying = Applying::new(self, position.entry);
+        let outcomes = |batch: &Batch| applying.batch(batch);
         let batches = batches.iter().map(outcomes).collect();
         applying.settle();
         Applied { batches }
@@ -83,7 +84,8 @@ impl Table {
     /// What the command would be answered, were it applied now. Changes nothing.
     pub(crate) fn dry_run(&self, command: &Command) -> Outcome {
         let mut copy = self.clone();
-        Applying::new(&mut copy, 0).command(command)
+        let nowhere = EntryId { term: 0, index: 0 };
+        Applying::new(&mut copy, nowhere).command(command)
     }
 
     /// The hash of all of it: the same on every node that applied the same entries (I8).
@@ -121,10 +123,25 @@ impl Table {
 
     /// Puts back one sequence of a snapshot.
     pub(crate) fn restore(&mut self, name: SequenceName, sequence: Sequence) {
-        self.sum.add(&name, &sequence);
+        self.sum.add(Part::Sequence(&name, &sequence));
         if let Some(before) = self.sequences.insert(name.clone(), sequence) {
-            self.sum.remove(&name, &before);
+            self.sum.remove(Part::Sequence(&name, &before));
         }
+    }
+
+    /// All sessions.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Puts back one session of a snapshot.
+    pub(crate) fn restore_session(&mut self, id: SessionId, session: Session) {
+        self.sessions.restore(id, session, &mut self.sum);
+    }
+
+    /// Only these nodes are members: the sessions of others end.
+    pub(crate) fn retain_nodes(&mut self, stays: impl Fn(u64) -> bool) {
+        self.sessions.retain_nodes(stays, &mut self.sum);
     }
 
     /// The sequences whose names begin with `prefix` and come after `after`, in the order of their names.
@@ -160,17 +177,16 @@ impl Table {
 /// One entry while it is applied.
 struct Applying<'table> {
     table: &'table mut Table,
-    /// The entry's log index.
-    index: u64,
+    entry: EntryId,
     /// What the entry touched, as it was before.
     before: BTreeMap<SequenceName, Option<Sequence>>,
 }
 
 impl<'table> Applying<'table> {
-    fn new(table: &'table mut Table, index: u64) -> Self {
+    fn new(table: &'table mut Table, entry: EntryId) -> Self {
         Self {
             table,
-            index,
+            entry,
             before: BTreeMap::new(),
         }
     }
@@ -183,11 +199,36 @@ impl<'table> Applying<'table> {
                 continue;
             }
             if let Some(before) = before {
-                self.table.sum.remove(&name, &before);
+                self.table.sum.remove(Part::Sequence(&name, &before));
             }
             if let Some(now) = now {
-                self.table.sum.add(&name, now);
+                self.table.sum.add(Part::Sequence(&name, now));
             }
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch) -> BatchOutcome {
+        if batch.session == SessionId::NONE {
+            return BatchOutcome::Applied(self.commands(batch));
+        }
+        let Table { sessions, sum, .. } = &mut *self.table;
+        match sessions.take(batch, sum) {
+            Turn::Stale => BatchOutcome::Stale,
+            Turn::Again(answered) => BatchOutcome::Applied(answered),
+            Turn::Apply => {
+                let answered = self.commands(batch);
+                let Table { sessions, sum, .. } = &mut *self.table;
+                sessions.keep(batch, answered.clone(), sum);
+                BatchOutcome::Applied(answered)
+            }
+        }
+    }
+
+    fn commands(&mut self, batch: &Batch) -> Answered {
+        let commands = batch.commands.iter();
+        Answered {
+            entry: self.entry,
+            outcomes: commands.map(|command| self.command(command)).collect(),
         }
     }
 
@@ -199,12 +240,13 @@ impl<'table> Applying<'table> {
             Command::Alter { sequence, changes } => self.alter(sequence, changes),
             Command::Retire { sequence } => self.retire(sequence),
             Command::GrantAll { parts, create } => return self.grant_all(parts, create.as_ref()),
+            Command::OpenSession { origin } => Ok(self.open_session(*origin)),
         };
         done.unwrap_or_else(Outcome::Refused)
     }
 
     fn grant(&mut self, name: &SequenceName, count: RangeCount) -> Result<Outcome, Refusal> {
-        let index = self.index;
+        let index = self.entry.index;
         self.living(name)?.grant(index, count).map(Outcome::Granted)
     }
 
@@ -261,7 +303,8 @@ impl<'table> Applying<'table> {
         let mut grants = Vec::new();
         for (position, part) in (0..).zip(parts.iter()) {
             let found = trial.copy(self.table, &part.sequence, create);
-            let granted = found.and_then(|found| found.living()?.grant(self.index, part.count));
+            let granted =
+                found.and_then(|found| found.living()?.grant(self.entry.index, part.count));
             match granted {
                 Ok(grant) => grants.push(grant),
                 Err(refusal) => return Outcome::RefusedAt { position, refusal },
@@ -271,6 +314,14 @@ impl<'table> Applying<'table> {
             self.put(name, sequence);
         }
         Outcome::GrantedAll { grants }
+    }
+
+    fn open_session(&mut self, origin: Origin) -> Outcome {
+        let Table { sessions, sum, .. } = &mut *self.table;
+        let id = SessionId::opened_at(self.entry.index);
+        Outcome::Opened {
+            session: sessions.open(origin, id, sum),
+        }
     }
 
     /// The sequence, to be changed.

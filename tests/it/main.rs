@@ -21,6 +21,8 @@ mod disk_full;
 #[cfg(test)]
 mod edges;
 #[cfg(test)]
+mod failover;
+#[cfg(test)]
 mod formation;
 #[cfg(test)]
 mod inspect;

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sequence::testing::batch;
+use crate::sequence::testing::{at, batch, outcomes};
 use crate::sequence::{FixedSetting, Grant, GrantPart, IdForm, NUMBER_SAFE_MAX, Range};
 
 fn name(text: &str) -> SequenceName {
@@ -36,16 +36,9 @@ fn advance(sequence: &str, to: u64) -> Command {
     }
 }
 
-fn at(index: u64) -> Position {
-    Position {
-        index,
-        elapsed_ms: 0,
-    }
-}
-
 /// Applies the commands as one batch of one entry.
 fn run(table: &mut Table, commands: Vec<Command>) -> Vec<Outcome> {
-    table.apply(at(7), &[batch(commands)]).batches.remove(0)
+    outcomes(table.apply(at(7), &[batch(commands)])).remove(0)
 }
 
 fn granted(first: u64, last: u64, increment: u64) -> Outcome {
@@ -93,7 +86,7 @@ fn grants_of_one_entry_follow_the_order_of_its_batches() {
     );
 
     assert_eq!(
-        applied.batches,
+        outcomes(applied),
         [vec![granted(1, 2, 1)], vec![granted(3, 3, 1)]]
     );
 }
@@ -279,15 +272,15 @@ fn state_time_is_the_sum_of_bounded_steps() {
 
     table.apply(
         Position {
-            index: 1,
             elapsed_ms: 250,
+            ..at(1)
         },
         &[],
     );
     table.apply(
         Position {
-            index: 2,
             elapsed_ms: u32::MAX,
+            ..at(2)
         },
         &[],
     );
@@ -1018,6 +1011,9 @@ fn rebuilt(table: &Table) -> Table {
     for (name, sequence) in table.iter() {
         copy.restore(name.clone(), sequence.clone());
     }
+    for (id, session) in table.sessions().iter() {
+        copy.restore_session(*id, session.clone());
+    }
     copy
 }
 
@@ -1034,6 +1030,7 @@ fn expected(model: &mut Model, command: &Command) -> Result<Vec<Vec<u64>>, usize
             values.map(|values| vec![values]).ok_or(0)
         }
         Command::GrantAll { parts, create } => model.grant_all(parts, *create),
+        Command::OpenSession { .. } => Ok(Vec::new()),
     }
 }
 
@@ -1045,7 +1042,8 @@ fn answered(outcome: &Outcome) -> Result<Vec<Vec<u64>>, usize> {
         Outcome::Created { .. }
         | Outcome::Advanced { .. }
         | Outcome::Altered { .. }
-        | Outcome::Retired { .. } => Ok(Vec::new()),
+        | Outcome::Retired { .. }
+        | Outcome::Opened { .. } => Ok(Vec::new()),
         Outcome::Refused(_) => Err(0),
         Outcome::RefusedAt { position, .. } => Err(usize::try_from(*position).unwrap()),
     }
@@ -1092,10 +1090,10 @@ proptest! {
         let mut whole = Table::default();
         let mut parts = Table::default();
 
-        let at_once = whole.apply(at(7), &[batch(commands.clone())]).batches.concat();
+        let at_once = outcomes(whole.apply(at(7), &[batch(commands.clone())])).concat();
         let in_parts: Vec<Outcome> = commands
             .chunks(cut)
-            .flat_map(|part| parts.apply(at(7), &[batch(part.to_vec())]).batches.concat())
+            .flat_map(|part| outcomes(parts.apply(at(7), &[batch(part.to_vec())])).concat())
             .collect();
 
         prop_assert_eq!(at_once, in_parts);

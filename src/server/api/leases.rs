@@ -10,11 +10,10 @@ use super::error::ApiError;
 use super::extract::{Name, Timeout, Write, WriteOptions, wants_text};
 use super::json::{List, Object};
 use crate::sequence::{
-    Command, Grant, GrantPart, GrantParts, Outcome, RangeCount, Refusal, Settings,
+    Command, EntryId, Grant, GrantPart, GrantParts, Outcome, RangeCount, Refusal, Settings,
 };
 use crate::server::batcher::{Committed, SubmitError};
 use crate::server::config::AutoCreate;
-use crate::server::types::LogId;
 use crate::wire::{GrantBody, GrantsBody, LeaseBody, LeasePartBody, Number};
 
 #[derive(Debug, Deserialize)]
@@ -46,7 +45,7 @@ pub(super) async fn lease(
         // In one command: what is refused has created nothing (I5).
         committed = submit(grant_all(part.clone().into(), AutoCreate::On)).await?;
     }
-    let Committed { outcome, log_id } = committed;
+    let Committed { outcome, entry } = committed;
     let grant = match outcome {
         Outcome::Granted(grant) => grant,
         Outcome::GrantedAll { grants } => *grants.first().ok_or_else(mismatched)?,
@@ -57,7 +56,7 @@ pub(super) async fn lease(
     };
     let granted = Granted { part, grant };
     let text = || granted.text();
-    let body = || granted.body(service, log_id);
+    let body = || granted.body(service, entry);
     Ok(answer(&write.headers, text, body))
 }
 
@@ -79,7 +78,7 @@ pub(super) async fn lease_all(
 ) -> Result<Response, ApiError> {
     let parts = parts(write.body)?;
     let command = grant_all(parts.clone(), write.service.auto_create);
-    let Committed { outcome, log_id } = write
+    let Committed { outcome, entry } = write
         .service
         .batcher
         .submit(command, write.deadline)
@@ -103,7 +102,7 @@ pub(super) async fn lease_all(
     let body = || GrantsBody {
         grants: granted
             .iter()
-            .map(|granted| granted.body(&write.service, log_id))
+            .map(|granted| granted.body(&write.service, entry))
             .collect(),
     };
     Ok(answer(&write.headers, text, body))
@@ -136,7 +135,7 @@ impl Granted {
         format!("{} {}\n", range.first(), range.last())
     }
 
-    fn body(&self, service: &Service, log_id: LogId) -> GrantBody {
+    fn body(&self, service: &Service, entry: EntryId) -> GrantBody {
         let Grant { range, id_form } = self.grant;
         let number = |value: u64| Number::new(value, id_form);
         GrantBody {
@@ -147,8 +146,8 @@ impl Granted {
             increment: number(range.increment().get()),
             epoch: service.epoch(),
             cluster: service.cluster.to_string(),
-            term: log_id.committed_leader_id().term,
-            index: log_id.index(),
+            term: entry.term,
+            index: entry.index,
         }
     }
 }

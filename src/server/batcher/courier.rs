@@ -1,6 +1,7 @@
 //! Takes a batch to whoever leads, until it has outcomes or nobody can know them.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -9,18 +10,22 @@ use tokio::time::Instant;
 
 use super::request::Pending;
 use super::{Committed, SubmitError};
-use crate::sequence::{Batch, BatchHash, Command, Outcome, SessionId};
+use crate::sequence::{Answered, Batch, BatchHash, Command, Origin, Outcome, SessionId};
 use crate::server::codec;
 use crate::server::config::Timing;
 use crate::server::consensus::{
     Call, CallError, Consensus, ForwardReply, Forwarded, Leader, Reply, left_ms,
 };
 use crate::server::store::DiskState;
-use crate::server::types::{LogId, Member, NodeId};
+use crate::server::types::{Member, NodeId};
 
-/// A batch's number, and up to which number everything is settled. Outside a session they only tell batches apart.
+/// How long the opening of a session is waited for before it is asked for again.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A batch's session and number, and up to which number everything is settled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
+    pub(super) session: SessionId,
     pub(super) number: u64,
     pub(super) ack: u64,
 }
@@ -32,71 +37,127 @@ pub(super) struct Courier {
     pub(super) proposals: mpsc::Sender<Forwarded>,
 }
 
+/// What became of a batch.
+#[derive(Debug)]
+pub(super) enum Delivered {
+    /// Everybody has an answer, or waits no more.
+    Settled,
+    /// Its session is over.
+    SessionOver {
+        /// Those who have no answer: what they ask was not applied.
+        not_applied: Vec<Pending>,
+    },
+}
+
+/// What became of the wish for a session.
+#[derive(Debug)]
+pub(super) enum Opening {
+    /// Here it is.
+    Opened(SessionId),
+    /// Not now, nor soon: a disk stands in the way.
+    Disk(SubmitError),
+    /// Not now.
+    NotYet,
+}
+
 impl Courier {
-    /// Sends the batch until it has outcomes, nobody knows them, or nobody waits any more.
-    pub(super) async fn deliver(&self, mut waiting: Vec<Pending>, place: Place) {
+    /// Sends the batch until it has outcomes, nobody waits any more, or its session is over.
+    pub(super) async fn deliver(&self, waiting: Vec<Pending>, place: Place) -> Delivered {
         let mut changes = self.consensus.changes();
-        loop {
-            waiting.retain(|pending| !pending.ticket.is_abandoned());
-            if waiting.is_empty() {
-                return;
-            }
-            let leader = self.consensus.leader();
-            // A leader that no quorum answers would refuse, and so may one that was not heard of lately.
-            if leader == Leader::Unknown || !self.consensus.in_touch() {
-                if self.consensus.disk().state() == DiskState::Stuck {
-                    // It keeps this node from hearing of its leader, and will for a while: another node can serve.
-                    return waiting.into_iter().for_each(|pending| {
-                        pending.answer(Err(SubmitError::DiskStuck));
-                    });
+        let mut parcel = Parcel::new(waiting, place);
+        while parcel.is_wanted() {
+            let leader = match self.find_leader() {
+                Ok(leader) => leader,
+                Err(Leaderless::DiskStuck) if parcel.is_unsent() => {
+                    return parcel.refuse(SubmitError::DiskStuck);
                 }
-                self.consensus.settle(&mut changes).await;
-                continue;
-            }
-            waiting.retain(|pending| pending.ticket.claim());
-            let Some(deadlines) = deadlines(&waiting, self.consensus.timing()) else {
+                Err(_) => {
+                    self.consensus.settle(&mut changes).await;
+                    continue;
+                }
+            };
+            let Some((batch, deadlines)) = parcel.seal(self.consensus.timing()) else {
                 continue;
             };
-            let batch = freeze(&waiting, place);
-            match self.send(leader, batch, deadlines).await {
-                Sent::Applied { log_id, outcomes } => return settle(waiting, log_id, outcomes),
-                Sent::Unknown => return waiting.into_iter().for_each(Pending::lose),
-                Sent::DiskFull => {
-                    return waiting.into_iter().for_each(|pending| {
-                        pending.answer(Err(SubmitError::DiskFull));
-                    });
+            match self.send(&leader, batch.clone(), deadlines).await {
+                ForwardReply::Applied(answered) => return parcel.settle(answered),
+                ForwardReply::Stale => return parcel.come_back(),
+                ForwardReply::DiskFull if parcel.is_unsent() => {
+                    return parcel.refuse(SubmitError::DiskFull);
                 }
-                Sent::Refused => {
-                    waiting.retain(|pending| pending.ticket.release());
-                    self.consensus.settle(&mut changes).await;
-                }
+                ForwardReply::Unknown => parcel.freeze(batch),
+                ForwardReply::NotLeader { .. }
+                | ForwardReply::Overloaded
+                | ForwardReply::Expired
+                | ForwardReply::DiskFull => parcel.reopen(),
             }
+            // To the next leader at once; to the same one after a moment.
+            if self.consensus.leader() == leader {
+                self.consensus.settle(&mut changes).await;
+            }
+        }
+        Delivered::Settled
+    }
+
+    /// Asks for the origin's session. It gets the same one however often it asks.
+    pub(super) async fn open_session(&self, origin: Origin) -> Opening {
+        let leader = match self.find_leader() {
+            Ok(leader) => leader,
+            Err(Leaderless::DiskStuck) => return Opening::Disk(SubmitError::DiskStuck),
+            Err(Leaderless::Unknown) => return Opening::NotYet,
+        };
+        let outside = Place {
+            session: SessionId::NONE,
+            number: 0,
+            ack: 0,
+        };
+        let batch = encode(vec![Command::OpenSession { origin }], outside);
+        let until = Instant::now() + OPEN_TIMEOUT;
+        let deadlines = Deadlines {
+            propose_by: until,
+            answer_by: until,
+        };
+        match self.send(&leader, batch, deadlines).await {
+            ForwardReply::Applied(Answered { outcomes, .. }) => match *outcomes {
+                [
+                    Outcome::Opened {
+                        session: Some(opened),
+                    },
+                ] => Opening::Opened(opened),
+                _ => Opening::NotYet,
+            },
+            ForwardReply::DiskFull => Opening::Disk(SubmitError::DiskFull),
+            _ => Opening::NotYet,
         }
     }
 
-    async fn send(&self, leader: Leader, batch: Bytes, deadlines: Deadlines) -> Sent {
-        let reply = match leader {
+    /// Who leads, where it makes sense to send something there: a leader that no quorum answers would refuse, and so may
+    /// one that was not heard of lately.
+    fn find_leader(&self) -> Result<Leader, Leaderless> {
+        let leader = self.consensus.leader();
+        if leader != Leader::Unknown && self.consensus.in_touch() {
+            return Ok(leader);
+        }
+        // A disk keeps this node from hearing of its leader, and will for a while: another node can serve.
+        if self.consensus.disk().state() == DiskState::Stuck {
+            return Err(Leaderless::DiskStuck);
+        }
+        Err(Leaderless::Unknown)
+    }
+
+    /// One send. Unknown: it may have been appended, and may still commit.
+    async fn send(&self, leader: &Leader, batch: Bytes, deadlines: Deadlines) -> ForwardReply {
+        match leader {
             Leader::Here(_) => self.propose(batch, deadlines).await,
-            Leader::There(id, ref member) => {
-                let forwarded = pin!(self.forward(id, member, batch, deadlines));
+            Leader::There(id, member) => {
+                let forwarded = pin!(self.forward(*id, member, batch, deadlines));
                 // A leader that was replaced may never answer, and nobody can tell whether it had the batch committed.
-                match select(forwarded, pin!(self.consensus.superseded(&leader))).await {
+                match select(forwarded, pin!(self.consensus.superseded(leader))).await {
                     Either::Left((reply, _)) => reply,
                     Either::Right(((), _)) => ForwardReply::Unknown,
                 }
             }
-            Leader::Unknown => return Sent::Refused,
-        };
-        match reply {
-            ForwardReply::Applied { log_id, outcomes } => Sent::Applied {
-                log_id: log_id.into(),
-                outcomes,
-            },
-            ForwardReply::NotLeader { .. } | ForwardReply::Overloaded | ForwardReply::Expired => {
-                Sent::Refused
-            }
-            ForwardReply::Unknown => Sent::Unknown,
-            ForwardReply::DiskFull => Sent::DiskFull,
+            Leader::Unknown => ForwardReply::NotLeader { leader: None },
         }
     }
 
@@ -139,15 +200,117 @@ impl Courier {
     }
 }
 
-/// The batch's bytes, which no node on the way writes anew. One that was refused may be frozen again without those who
-/// have given up: under its number nothing was appended.
-pub(super) fn freeze(waiting: &[Pending], Place { number, ack }: Place) -> Bytes {
-    let commands: Vec<Command> = waiting
-        .iter()
-        .map(|pending| pending.command.clone())
-        .collect();
+/// Why nobody is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaderless {
+    /// Nobody is known to lead with a quorum.
+    Unknown,
+    /// The same, and this node's own disk may be why.
+    DiskStuck,
+}
+
+/// A batch on its way, with those who wait for it.
+struct Parcel {
+    waiting: Vec<Pending>,
+    place: Place,
+    /// Its bytes, once a send of it may have been appended: from then on its number is theirs.
+    frozen: Option<Bytes>,
+}
+
+impl Parcel {
+    fn new(waiting: Vec<Pending>, place: Place) -> Self {
+        Self {
+            waiting,
+            place,
+            frozen: None,
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.waiting
+            .iter()
+            .any(|pending| !pending.ticket.is_abandoned())
+    }
+
+    /// Whether certainly nothing of it was appended.
+    fn is_unsent(&self) -> bool {
+        self.frozen.is_none()
+    }
+
+    /// The bytes to send, which no node on the way writes anew. Where nothing was appended so far, those who have given up
+    /// are left out; `None` where all have.
+    fn seal(&mut self, timing: Timing) -> Option<(Bytes, Deadlines)> {
+        if let Some(frozen) = &self.frozen {
+            return Some((frozen.clone(), self.last_deadline()?));
+        }
+        self.waiting.retain(|pending| pending.ticket.claim());
+        let deadlines = deadlines(&self.waiting, timing)?;
+        let commands = self.waiting.iter();
+        let commands = commands.map(|pending| pending.command.clone());
+        Some((encode(commands.collect(), self.place), deadlines))
+    }
+
+    /// A send of these bytes may have been appended.
+    fn freeze(&mut self, batch: Bytes) {
+        self.frozen = Some(batch);
+    }
+
+    /// The last send was refused. If every one was, its requests may still be given up.
+    fn reopen(&mut self) {
+        if self.is_unsent() {
+            self.waiting.retain(|pending| pending.ticket.release());
+        }
+    }
+
+    /// What was appended nobody needs to refuse any more: somebody may want to know to the last.
+    fn last_deadline(&self) -> Option<Deadlines> {
+        let last = self.waiting.iter().map(|pending| pending.deadline).max()?;
+        Some(Deadlines {
+            propose_by: last,
+            answer_by: last,
+        })
+    }
+
+    fn settle(self, Answered { entry, outcomes }: Answered) -> Delivered {
+        if self.waiting.len() == outcomes.len() {
+            for (pending, outcome) in self.waiting.into_iter().zip(outcomes) {
+                pending.answer(Ok(Committed { outcome, entry }));
+            }
+        } else {
+            let index = entry.index;
+            tracing::error!(index, "a batch came back with another number of outcomes");
+            self.waiting.into_iter().for_each(Pending::lose);
+        }
+        Delivered::Settled
+    }
+
+    fn refuse(self, why: SubmitError) -> Delivered {
+        for pending in self.waiting {
+            pending.answer(Err(why));
+        }
+        Delivered::Settled
+    }
+
+    /// The session is over. What was never appended can go with another.
+    fn come_back(mut self) -> Delivered {
+        self.reopen();
+        let unsent = self.is_unsent();
+        let (not_applied, lost) = self.waiting.into_iter().partition(|_| unsent);
+        let lost: Vec<Pending> = lost;
+        lost.into_iter().for_each(Pending::lose);
+        Delivered::SessionOver { not_applied }
+    }
+}
+
+/// The bytes of a batch.
+pub(super) fn encode(commands: Vec<Command>, place: Place) -> Bytes {
+    let Place {
+        session,
+        number,
+        ack,
+    } = place;
     let batch = Batch {
-        session: SessionId::NONE,
+        session,
         number,
         ack,
         hash: hash(&commands),
@@ -175,32 +338,6 @@ fn deadlines(waiting: &[Pending], timing: Timing) -> Option<Deadlines> {
 struct Deadlines {
     propose_by: Instant,
     answer_by: Instant,
-}
-
-/// What became of a batch.
-enum Sent {
-    Applied {
-        log_id: LogId,
-        outcomes: Vec<Outcome>,
-    },
-    /// Certainly not appended.
-    Refused,
-    /// Certainly not appended, and not soon.
-    DiskFull,
-    Unknown,
-}
-
-fn settle(waiting: Vec<Pending>, log_id: LogId, outcomes: Vec<Outcome>) {
-    if waiting.len() != outcomes.len() {
-        tracing::error!(
-            index = log_id.index(),
-            "a batch came back with another number of outcomes"
-        );
-        return waiting.into_iter().for_each(Pending::lose);
-    }
-    for (pending, outcome) in waiting.into_iter().zip(outcomes) {
-        pending.answer(Ok(Committed { outcome, log_id }));
-    }
 }
 
 /// BLAKE3 of the encoded commands, cut to 128 bits.

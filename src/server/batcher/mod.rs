@@ -1,9 +1,10 @@
 //! Step 2 of the walk: what waits at this node becomes one batch and goes to whoever leads.
 //!
 //! A few batches are in flight from a node at once. What arrives meanwhile makes the next one, so no timer is needed
-//! and no request waits for a fuller batch. Every request is told exactly what became of it: a request that was never
-//! sent, or whose every send was refused before an entry was appended, did not happen; of one that was sent and not
-//! answered nobody knows (I5).
+//! and no request waits for a fuller batch. A batch of which nobody knows whether it was appended is sent again, to
+//! whoever leads next: it has a number in this node's session, under which it is applied once. Every request is told
+//! exactly what became of it: one that was never sent, or whose every send was refused before an entry was appended,
+//! did not happen; of one that was sent and has no answer by its deadline nobody knows (I5).
 
 mod courier;
 mod queue;
@@ -17,12 +18,11 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use self::courier::{Courier, Place};
+use self::courier::{Courier, Delivered, Opening, Place};
 use self::queue::{Queue, size};
 use self::request::{Pending, Ticket};
 use super::consensus::{Consensus, Forwarded};
-use super::types::LogId;
-use crate::sequence::{Command, Outcome};
+use crate::sequence::{Command, EntryId, Origin, Outcome, SessionId};
 
 /// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work. Below the
 /// number of connections, so that it is reached before a client is turned away without a word.
@@ -37,8 +37,8 @@ const BATCHES_IN_FLIGHT_MAX: usize = 4;
 pub(crate) struct Committed {
     /// What the table answered.
     pub(crate) outcome: Outcome,
-    /// The entry, with the leadership that proposed it.
-    pub(crate) log_id: LogId,
+    /// The entry that applied the request.
+    pub(crate) entry: EntryId,
 }
 
 /// Why a request has no outcome.
@@ -121,10 +121,7 @@ impl Handle {
 pub(crate) struct Batcher {
     queue: Queue,
     courier: Courier,
-    /// The number of the last batch formed.
-    number: u64,
-    /// The numbers of the batches that are not settled.
-    unsettled: BTreeSet<u64>,
+    origin: Origin,
 }
 
 impl Batcher {
@@ -138,46 +135,115 @@ impl Batcher {
         };
         let batcher = Self {
             queue: Queue::new(queue),
+            origin: Origin {
+                node: consensus.node().get(),
+                nonce: rand::random(),
+            },
             courier: Courier {
                 consensus,
                 proposals,
             },
-            number: 0,
-            unsettled: BTreeSet::new(),
         };
         (batcher, handle)
     }
 
-    /// Delivers batches until every handle is gone.
+    /// Delivers batches until every handle is gone, in one session after another: usually the first is the last.
     pub(crate) async fn run(mut self) {
-        let mut in_flight = FuturesUnordered::new();
         loop {
-            tokio::select! {
-                Some(settled) = in_flight.next() => {
-                    self.unsettled.remove(&settled);
+            let session = self.open_session().await;
+            if self.serve(session).await == Served::All {
+                return;
+            }
+            tracing::warn!("the session of this node's batches is over: it opens another");
+        }
+    }
+
+    /// Has a session opened, however long that takes. Who waits meanwhile is told where a disk stands in the way.
+    async fn open_session(&mut self) -> SessionId {
+        let mut changes = self.courier.consensus.changes();
+        loop {
+            match self.courier.open_session(self.origin).await {
+                Opening::Opened(session) => return session,
+                Opening::Disk(why) => {
+                    while let Some(pending) = self.queue.try_next() {
+                        pending.answer(Err(why));
+                    }
                 }
-                first = self.queue.next(), if in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
-                    let Some(first) = first else { return };
-                    let (waiting, place) = (self.queue.fill(first), self.place());
+                Opening::NotYet => {}
+            }
+            self.courier.consensus.settle(&mut changes).await;
+        }
+    }
+
+    async fn serve(&mut self, session: SessionId) -> Served {
+        let mut counting = Counting::of(session);
+        let mut in_flight = FuturesUnordered::new();
+        let mut is_over = false;
+        while !is_over || !in_flight.is_empty() {
+            tokio::select! {
+                Some((number, delivered)) = in_flight.next() => {
+                    counting.settle(number);
+                    if let Delivered::SessionOver { not_applied } = delivered {
+                        self.queue.put_back(not_applied);
+                        is_over = true;
+                    }
+                }
+                first = self.queue.next(), if !is_over && in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
+                    let Some(first) = first else { return Served::All };
+                    let (waiting, place) = (self.queue.fill(first), counting.next());
                     let courier = self.courier.clone();
                     in_flight.push(async move {
-                        courier.deliver(waiting, place).await;
-                        place.number
+                        (place.number, courier.deliver(waiting, place).await)
                     });
                 }
             }
         }
+        Served::UntilSessionOver
+    }
+}
+
+/// Why batches are not delivered any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Served {
+    /// No more will come.
+    All,
+    /// They need another session.
+    UntilSessionOver,
+}
+
+/// The numbers of a session's batches.
+#[derive(Debug)]
+struct Counting {
+    session: SessionId,
+    /// The last batch formed.
+    last: u64,
+    /// The batches that somebody may still wait for.
+    unsettled: BTreeSet<u64>,
+}
+
+impl Counting {
+    fn of(session: SessionId) -> Self {
+        Self {
+            session,
+            last: 0,
+            unsettled: BTreeSet::new(),
+        }
     }
 
-    /// The next batch's place in this node's counting.
-    fn place(&mut self) -> Place {
-        self.number += 1;
-        self.unsettled.insert(self.number);
-        let oldest = self.unsettled.first().copied().unwrap_or(self.number);
+    /// The next batch's place.
+    fn next(&mut self) -> Place {
+        self.last += 1;
+        self.unsettled.insert(self.last);
+        let oldest = self.unsettled.first().copied().unwrap_or(self.last);
         Place {
-            number: self.number,
+            session: self.session,
+            number: self.last,
             ack: oldest - 1,
         }
+    }
+
+    fn settle(&mut self, number: u64) {
+        self.unsettled.remove(&number);
     }
 }
 
@@ -236,9 +302,11 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_batches_are_in_flight_and_further_requests_wait_in_the_queue() {
-        let (batcher, handle, _directory) = stuck().await;
+        let (mut batcher, handle, _directory) = stuck().await;
         let tasks = Tasks::default();
-        tasks.spawn(batcher.run());
+        tasks.spawn(async move {
+            batcher.serve(SessionId::NONE).await;
+        });
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut waiting = Vec::new();
         for _ in 0..BATCHES_IN_FLIGHT_MAX {

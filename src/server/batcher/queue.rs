@@ -1,5 +1,7 @@
 //! What waits at this node, and how much of it one batch takes.
 
+use std::collections::VecDeque;
+
 use tokio::sync::mpsc;
 
 use super::request::Pending;
@@ -20,21 +22,21 @@ const PART_BYTES: usize = 8 + 4;
 #[derive(Debug)]
 pub(super) struct Queue {
     arriving: mpsc::Receiver<Pending>,
-    /// A request that did not fit into the last batch. It is the first of the next one.
-    held: Option<Pending>,
+    /// Requests that come before those: one that did not fit into the last batch, or those of a batch that came back.
+    held: VecDeque<Pending>,
 }
 
 impl Queue {
     pub(super) fn new(arriving: mpsc::Receiver<Pending>) -> Self {
         Self {
             arriving,
-            held: None,
+            held: VecDeque::new(),
         }
     }
 
     /// Who has waited longest; `None` where nobody will come any more. Nobody is lost when it is dropped unfinished.
     pub(super) async fn next(&mut self) -> Option<Pending> {
-        match self.held.take() {
+        match self.held.pop_front() {
             Some(held) => Some(held),
             None => self.arriving.recv().await,
         }
@@ -48,7 +50,7 @@ impl Queue {
         while let Some(pending) = next {
             let size = size(&pending.command);
             if room < size {
-                self.held = Some(pending);
+                self.held.push_front(pending);
                 break;
             }
             room -= size;
@@ -56,9 +58,20 @@ impl Queue {
             if waiting.len() == BATCH_COMMANDS_MAX {
                 break;
             }
-            next = self.arriving.try_recv().ok();
+            next = self.try_next();
         }
         waiting
+    }
+
+    /// Who has waited longest, of those that wait now.
+    pub(super) fn try_next(&mut self) -> Option<Pending> {
+        let held = self.held.pop_front();
+        held.or_else(|| self.arriving.try_recv().ok())
+    }
+
+    /// Takes back the requests of a batch that was never applied.
+    pub(super) fn put_back(&mut self, waiting: Vec<Pending>) {
+        self.held.extend(waiting);
     }
 }
 
@@ -70,6 +83,7 @@ pub(super) fn size(command: &Command) -> usize {
         | Command::Advance { sequence, .. }
         | Command::Alter { sequence, .. }
         | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
+        Command::OpenSession { .. } => COMMAND_BYTES,
         Command::GrantAll { parts, .. } => {
             let sizes = parts.iter().map(|part| part.sequence.as_str().len());
             COMMAND_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
@@ -83,10 +97,10 @@ mod tests {
 
     use tokio::sync::{Semaphore, oneshot};
 
-    use super::super::courier::{Place, freeze};
+    use super::super::courier::{Place, encode};
     use super::*;
     use crate::sequence::{
-        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, RangeCount,
+        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, Origin, RangeCount,
         SequenceName, SessionId, Settings,
     };
     use crate::server::codec;
@@ -130,6 +144,12 @@ mod tests {
                 },
             },
             Command::Retire { sequence },
+            Command::OpenSession {
+                origin: Origin {
+                    node: u64::MAX,
+                    nonce: u128::MAX,
+                },
+            },
             largest_lease(),
         ];
         for command in commands {
@@ -182,8 +202,13 @@ mod tests {
         let batches = batches(&commands).await;
 
         for batch in &batches {
-            let place = Place { number: 1, ack: 0 };
-            assert!(freeze(batch, place).len() <= BATCH_BYTES_MAX);
+            let commands = batch.iter().map(|pending| pending.command.clone());
+            let place = Place {
+                session: SessionId::NONE,
+                number: 1,
+                ack: 0,
+            };
+            assert!(encode(commands.collect(), place).len() <= BATCH_BYTES_MAX);
             let large = batch
                 .iter()
                 .filter(|pending| matches!(pending.command, Command::GrantAll { .. }));

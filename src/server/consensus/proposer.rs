@@ -14,11 +14,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Consensus, ForwardReply, Forwarded, Leader};
-use crate::sequence::{Applied, Batch};
+use crate::sequence::{Applied, Batch, BatchOutcome};
 use crate::server::codec;
 use crate::server::types::{
-    BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Leadership, LogId, PROPOSAL_BYTES_MAX, Proposal,
-    TypeConfig,
+    BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Leadership, PROPOSAL_BYTES_MAX, Proposal, TypeConfig,
 };
 
 /// Batches that wait for a proposal: a few in flight from each node, and room for more nodes.
@@ -143,24 +142,22 @@ impl Staged {
     async fn serve(self, consensus: &Consensus) {
         let committed = self.commit(consensus).await;
         match committed {
-            Ok((log_id, applied)) if applied.batches.len() == self.group.len() => {
-                let log_id = log_id.into();
-                for (forwarded, outcomes) in self.group.into_iter().zip(applied.batches) {
-                    answer(forwarded, ForwardReply::Applied { log_id, outcomes });
+            Ok(applied) if applied.batches.len() == self.group.len() => {
+                for (forwarded, outcome) in self.group.into_iter().zip(applied.batches) {
+                    answer(forwarded, reply(outcome));
                 }
             }
-            Ok((log_id, _)) => {
-                let index = log_id.index();
-                tracing::error!(index, "an entry was applied without its outcomes");
+            Ok(_) => {
+                tracing::error!("an entry was applied without its outcomes");
                 answer_all(self.group, &ForwardReply::Unknown);
             }
             Err(refusal) => answer_all(self.group, &refusal),
         }
     }
 
-    async fn commit(&self, consensus: &Consensus) -> Result<(LogId, Applied), ForwardReply> {
+    async fn commit(&self, consensus: &Consensus) -> Result<Applied, ForwardReply> {
         match self.write(consensus).await? {
-            Ok(response) => Ok((response.log_id, response.data)),
+            Ok(response) => Ok(response.data),
             // Nothing was appended: another node leads, or the quorum was slow for an election time-out. In that case
             // the same leadership may serve a moment later, so the batches' origins send them again.
             Err(ClientWriteError::ForwardToLeader(_)) => Err(not_leader(consensus)),
@@ -210,6 +207,13 @@ async fn deposed(consensus: &Consensus, leadership: Leadership) {
         consensus.settle(&mut changes).await;
     }
     tokio::time::sleep(consensus.timing().heartbeat()).await;
+}
+
+fn reply(outcome: BatchOutcome) -> ForwardReply {
+    match outcome {
+        BatchOutcome::Applied(answered) => ForwardReply::Applied(answered),
+        BatchOutcome::Stale => ForwardReply::Stale,
+    }
 }
 
 fn not_leader(consensus: &Consensus) -> ForwardReply {

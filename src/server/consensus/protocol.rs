@@ -10,13 +10,13 @@ use openraft::raft::{
 use serde::{Deserialize, Serialize};
 
 use super::status::ClusterView;
-use crate::sequence::{Outcome, StateHash};
+use crate::sequence::{Answered, StateHash};
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::store::DiskState;
 use crate::server::types::{NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
-pub(crate) const PROTOCOL_VERSION: u16 = 2;
+pub(crate) const PROTOCOL_VERSION: u16 = 3;
 
 /// A question to a peer that has one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,13 +75,8 @@ pub(crate) enum Reply {
 /// What became of a forwarded batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ForwardReply {
-    /// Applied, each command by itself.
-    Applied {
-        /// The entry that holds the batch.
-        log_id: LogIdFormat,
-        /// One for each of the batch's commands.
-        outcomes: Vec<Outcome>,
-    },
+    /// Applied, each command by itself, now or when it was sent before.
+    Applied(Answered),
     /// Not proposed: this node does not lead, and never forwards again.
     NotLeader {
         /// Who does, as far as it knows.
@@ -95,6 +90,8 @@ pub(crate) enum ForwardReply {
     Unknown,
     /// Not proposed: the leader's disk is full, and no other node with room can lead.
     DiskFull,
+    /// This send changed nothing: the batch's session is over.
+    Stale,
 }
 
 /// What a proof of leadership came to.

@@ -357,7 +357,7 @@ fn invalid(text: String) -> io::Error {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use crate::sequence::{Command, Position, Settings, Table};
+    use crate::sequence::{Command, Settings, Table, testing};
     use crate::server::types::SnapshotMeta;
 
     /// What one sequence adds to a snapshot at least.
@@ -385,14 +385,7 @@ pub(crate) mod testing {
             settings: Settings::default(),
         });
         let mut table = Table::default();
-        let position = Position {
-            index: 1,
-            elapsed_ms: 0,
-        };
-        table.apply(
-            position,
-            &[crate::sequence::testing::batch(commands.collect())],
-        );
+        table.apply(testing::at(1), &[testing::batch(commands.collect())]);
         let meta = meta.clone();
         snapshots(directory).build(&State { meta, table }).unwrap()
     }

@@ -1,4 +1,5 @@
-//! The layout of a snapshot: a header, then the sequences in pieces, in the order of their names.
+//! The layout of a snapshot: a header, then the sequences in pieces, in the order of their names, then each session
+//! and what its batches were answered, one piece each.
 //!
 //! `magic | length, header | length, piece | …`, lengths as 32-bit little-endian numbers. The BLAKE3 of all of it
 //! stands in the superblock and travels with the snapshot. Neither side holds more than a piece in memory.
@@ -10,18 +11,26 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::sequence::{Sequence, SequenceName, Table, TableHeader};
+use crate::sequence::{
+    Answer, Origin, Sequence, SequenceName, Session, SessionId, Table, TableHeader,
+};
 use crate::server::codec::{self, DecodeError};
 use crate::server::formats::{LogIdFormat, MembershipFormatError, StoredMembershipFormat};
 use crate::server::types::SnapshotMeta;
 
 /// The last byte is the format's version.
-const MAGIC: &[u8; 8] = b"HWsnap\0\x01";
+const MAGIC: &[u8; 8] = b"HWsnap\0\x02";
+/// The version before sessions: its header ends before theirs, and so does the file.
+const MAGIC_WITHOUT_SESSIONS: &[u8; 8] = b"HWsnap\0\x01";
 /// A membership fits one record; the header is little more.
 const HEADER_BYTES_MAX: usize = 128 * 1024;
 const PIECE_SEQUENCES_MAX: usize = 256;
 /// A sequence takes at most 256 bytes.
 const PIECE_BYTES_MAX: usize = PIECE_SEQUENCES_MAX * 256 + 8;
+/// A session without its answers takes less.
+const SESSION_BYTES_MAX: usize = 256;
+/// What a batch is answered takes a few times the bytes of the batch.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// No table that fits a node's memory comes near it.
 pub(super) const SNAPSHOT_BYTES_MAX: u64 = 1 << 34;
 
@@ -48,6 +57,9 @@ pub(crate) enum SnapshotError {
     /// The membership in it is none.
     #[error("its membership is not valid")]
     Membership(#[source] MembershipFormatError),
+    /// It ends before all that it announces, or goes on after it.
+    #[error("it ends elsewhere than it says")]
+    Length,
     /// Not as many sequences as the header says.
     #[error("it has {found} sequences, not {expected}")]
     Count {
@@ -84,9 +96,31 @@ struct HeaderFormat {
     membership: StoredMembershipFormat,
     table: TableHeader,
     sequences: u64,
+    sessions: u64,
+}
+
+/// The header of a snapshot without sessions.
+#[derive(Deserialize)]
+struct HeaderWithoutSessions {
+    last_log_id: Option<LogIdFormat>,
+    membership: StoredMembershipFormat,
+    table: TableHeader,
+    sequences: u64,
 }
 
 type PieceFormat = Vec<(SequenceName, Sequence)>;
+
+/// A session, and how many of its answers follow.
+#[derive(Serialize, Deserialize)]
+struct SessionFormat {
+    id: SessionId,
+    origin: Origin,
+    ack: u64,
+    answers: u64,
+}
+
+/// An answer under its batch's number.
+type AnswerFormat = (u64, Answer);
 
 /// Writes a snapshot.
 pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
@@ -96,7 +130,8 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
         last_log_id: state.meta.last_log_id.map(Into::into),
         membership: (&state.meta.last_membership).into(),
         table: state.table.header(),
-        sequences: count(&state.table),
+        sequences: count(state.table.len()),
+        sessions: count(state.table.sessions().len()),
     };
     write_piece(&mut file, &header)?;
     let mut piece = PieceFormat::new();
@@ -110,6 +145,9 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
     if !piece.is_empty() {
         write_piece(&mut file, &piece)?;
     }
+    for (id, session) in state.table.sessions().iter() {
+        write_session(&mut file, *id, session)?;
+    }
     file.flush()?;
     Ok(file.digest())
 }
@@ -122,16 +160,13 @@ pub(super) fn read(file: impl Read) -> Result<(State, Digest), SnapshotError> {
     let mut file = Hashing::new(io::BufReader::new(file));
     let header = read_header_from(&mut file)?;
     let mut table = Table::with_header(header.table);
-    let mut found = 0_u64;
-    while let Some(piece) = read_piece::<PieceFormat, PIECE_BYTES_MAX>(&mut file)? {
-        for (name, sequence) in piece {
-            table.restore(name, sequence);
-            found += 1;
-        }
+    read_sequences(&mut file, header.sequences, &mut table)?;
+    for _ in 0..header.sessions {
+        let (id, session) = read_session(&mut file)?;
+        table.restore_session(id, session);
     }
-    let expected = header.sequences;
-    if found != expected || count(&table) != expected {
-        return Err(SnapshotError::Count { found, expected });
+    if count(table.sessions().len()) != header.sessions || !is_at_end(&mut file)? {
+        return Err(SnapshotError::Length);
     }
     let state = State {
         meta: header.into_meta()?,
@@ -176,17 +211,94 @@ pub(super) fn is_later(path: &Path, checksum: [u8; 32]) -> bool {
     found_kind == kind && known < version && digest.checksum == checksum
 }
 
-fn count(table: &Table) -> u64 {
-    u64::try_from(table.len()).unwrap_or(u64::MAX)
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+fn read_sequences(
+    file: &mut impl Read,
+    expected: u64,
+    table: &mut Table,
+) -> Result<(), SnapshotError> {
+    let mut found = 0;
+    while found < expected {
+        let piece = required::<PieceFormat, PIECE_BYTES_MAX>(file)?;
+        if piece.is_empty() {
+            return Err(SnapshotError::Count { found, expected });
+        }
+        for (name, sequence) in piece {
+            table.restore(name, sequence);
+            found += 1;
+        }
+    }
+    if found != expected || count(table.len()) != expected {
+        return Err(SnapshotError::Count { found, expected });
+    }
+    Ok(())
+}
+
+fn write_session(file: &mut impl Write, id: SessionId, session: &Session) -> io::Result<()> {
+    let head = SessionFormat {
+        id,
+        origin: session.origin,
+        ack: session.ack,
+        answers: count(session.answers.len()),
+    };
+    write_piece(file, &head)?;
+    for (number, answer) in &session.answers {
+        write_piece(file, &(number, answer))?;
+    }
+    Ok(())
+}
+
+fn read_session(file: &mut impl Read) -> Result<(SessionId, Session), SnapshotError> {
+    let SessionFormat {
+        id,
+        origin,
+        ack,
+        answers,
+    } = required::<_, SESSION_BYTES_MAX>(file)?;
+    let mut session = Session {
+        origin,
+        ack,
+        answers: imbl::OrdMap::new(),
+    };
+    for _ in 0..answers {
+        let (number, answer) = required::<AnswerFormat, ANSWER_BYTES_MAX>(file)?;
+        session.answers.insert(number, answer);
+    }
+    Ok((id, session))
+}
+
+fn is_at_end(file: &mut impl Read) -> Result<bool, SnapshotError> {
+    let read = file.read(&mut [0]).map_err(SnapshotError::Read)?;
+    Ok(read == 0)
+}
+
+/// The next piece, which must be there.
+fn required<T: DeserializeOwned, const LIMIT: usize>(
+    file: &mut impl Read,
+) -> Result<T, SnapshotError> {
+    read_piece::<T, LIMIT>(file)?.ok_or(SnapshotError::Length)
 }
 
 fn read_header_from(file: &mut impl Read) -> Result<HeaderFormat, SnapshotError> {
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic).map_err(SnapshotError::Read)?;
+    if magic == *MAGIC_WITHOUT_SESSIONS {
+        let old = required::<HeaderWithoutSessions, HEADER_BYTES_MAX>(file)?;
+        return Ok(HeaderFormat {
+            last_log_id: old.last_log_id,
+            membership: old.membership,
+            table: old.table,
+            sequences: old.sequences,
+            sessions: 0,
+        });
+    }
     if magic != *MAGIC {
         return Err(SnapshotError::Format);
     }
-    read_piece::<_, HEADER_BYTES_MAX>(file)?.ok_or(SnapshotError::Format)
+    required::<_, HEADER_BYTES_MAX>(file)
 }
 
 fn write_piece(file: &mut impl Write, piece: &impl Serialize) -> io::Result<()> {
@@ -278,7 +390,8 @@ impl<F: Read> Read for Hashing<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sequence::{Command, Position, Settings, testing::batch};
+    use crate::sequence::testing::{at, batch};
+    use crate::sequence::{Command, Settings};
 
     fn refusal(bytes: &[u8]) -> String {
         read(bytes).unwrap_err().to_string()
@@ -288,17 +401,27 @@ mod tests {
     fn a_header_or_piece_beyond_its_bound_is_refused_before_it_is_read() {
         let mut header = MAGIC.to_vec();
         header.extend(u32::MAX.to_le_bytes());
-        let mut piece = Vec::new();
-        write(&State::default(), &mut piece).unwrap();
-        piece.extend(u32::try_from(PIECE_BYTES_MAX + 1).unwrap().to_le_bytes());
+        let beyond = |announced: &str, limit: usize| {
+            let mut bytes = Vec::new();
+            write(&State::default(), &mut bytes).unwrap();
+            // The last of the header are the numbers of sequences and of sessions.
+            let at = bytes.len() - if announced == "sequences" { 16 } else { 8 };
+            bytes[at] = 1;
+            bytes.extend(u32::try_from(limit + 1).unwrap().to_le_bytes());
+            refusal(&bytes)
+        };
 
         assert_eq!(
             refusal(&header),
             "a piece of 4294967295 bytes is longer than 131072"
         );
         assert_eq!(
-            refusal(&piece),
+            beyond("sequences", PIECE_BYTES_MAX),
             "a piece of 65545 bytes is longer than 65544"
+        );
+        assert_eq!(
+            beyond("sessions", SESSION_BYTES_MAX),
+            "a piece of 257 bytes is longer than 256"
         );
     }
 
@@ -310,11 +433,7 @@ mod tests {
             settings: Settings::default(),
         };
         let mut table = Table::default();
-        let position = Position {
-            index: u64::MAX,
-            elapsed_ms: 0,
-        };
-        table.apply(position, &[batch((0..count).map(create).collect())]);
+        table.apply(at(u64::MAX), &[batch((0..count).map(create).collect())]);
         let state = State {
             table,
             ..State::default()

@@ -18,10 +18,10 @@ use super::failure::FailureReport;
 use super::snapshot::{SnapshotDirectory, SnapshotFile};
 use super::snapshot_format::State;
 use super::writer::Command;
-use crate::sequence::{Applied, Batch, Position, Table};
+use crate::sequence::{Applied, Batch, EntryId, Position, Table};
 use crate::server::codec;
 use crate::server::types::{
-    BATCH_BYTES_MAX, Entry, LogId, Proposal, SnapshotMeta, StoredMembership, TypeConfig,
+    BATCH_BYTES_MAX, Entry, LogId, NodeId, Proposal, SnapshotMeta, StoredMembership, TypeConfig,
 };
 
 /// How many entries are applied before the table is published and they are answered.
@@ -128,6 +128,8 @@ impl StateMachine {
             EntryPayload::Blank => Applied::default(),
             EntryPayload::Normal(proposal) => self.apply_proposal(log_id, &proposal)?,
             EntryPayload::Membership(membership) => {
+                let stays = |node| membership.get_node(&NodeId::from(node)).is_some();
+                self.state.table.retain_nodes(stays);
                 self.state.meta.last_membership = StoredMembership::new(Some(log_id), membership);
                 Applied::default()
             }
@@ -147,7 +149,10 @@ impl StateMachine {
                 io::Error::new(io::ErrorKind::InvalidData, text)
             })?;
         let position = Position {
-            index: log_id.index(),
+            entry: EntryId {
+                term: log_id.committed_leader_id().term,
+                index: log_id.index(),
+            },
             elapsed_ms: proposal.elapsed_ms,
         };
         Ok(self.state.table.apply(position, &batches))

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::sequence::{
-    Batch, BatchHash, Changes, Command, GrantPart, Outcome, Position, RangeCount,
+    Answered, Batch, BatchHash, Changes, Command, EntryId, GrantPart, Origin, Outcome, RangeCount,
     Refusal as TableRefusal, SessionId, Settings, Table, testing,
 };
 use crate::server::codec;
@@ -48,7 +48,7 @@ fn two_members() -> Membership {
 
 #[test]
 fn the_protocol_version_is_2() {
-    assert_eq!(PROTOCOL_VERSION, 2);
+    assert_eq!(PROTOCOL_VERSION, 3);
 }
 
 #[test]
@@ -293,13 +293,13 @@ fn surveys_keep_their_bytes() {
 fn replies_to_forwarded_batches_keep_their_bytes() {
     let forward = |reply, bytes| keeps(&Reply::Forward(reply), bytes);
     forward(
-        ForwardReply::Applied {
-            log_id: log_id(1, 2, 3).into(),
+        ForwardReply::Applied(Answered {
+            entry: EntryId { term: 1, index: 3 },
             outcomes: vec![Outcome::Refused(TableRefusal::UnknownSequence)],
-        },
+        }),
         "\
-        03000000 0000000001000000 0000000002000000 0000000003000000 0000000001000000 \
-        0000000003000000 00000000",
+        03000000 0000000001000000 0000000003000000 0000000001000000 0000000003000000 \
+        00000000",
     );
     let leader = Some(id(3));
     forward(
@@ -310,6 +310,7 @@ fn replies_to_forwarded_batches_keep_their_bytes() {
     forward(ForwardReply::Expired, "03000000 03000000");
     forward(ForwardReply::Unknown, "03000000 04000000");
     forward(ForwardReply::DiskFull, "03000000 05000000");
+    forward(ForwardReply::Stale, "03000000 06000000");
 }
 
 #[test]
@@ -343,12 +344,7 @@ fn outcomes_keep_their_bytes() {
             grant(40),
         ],
     };
-    let position = Position {
-        index: 9,
-        elapsed_ms: 0,
-    };
-
-    let applied = Table::default().apply(position, &[batch]);
+    let applied = Table::default().apply(testing::at(9), &[batch]);
 
     let golden = [
         "01000000 0101000000000000 0001000000000000 0064000000000000 0000000000000000 \
@@ -360,7 +356,7 @@ fn outcomes_keep_their_bytes() {
         "03000000 0400000065000000 0000000064000000 00000000",
         "03000000 0300000028000000 1e000000",
     ];
-    let outcomes = applied.batches.into_iter().next().unwrap();
+    let outcomes = testing::outcomes(applied).concat();
     assert_eq!(outcomes.len(), golden.len());
     for (outcome, bytes) in outcomes.into_iter().zip(golden) {
         keeps(&outcome, bytes);
@@ -419,12 +415,7 @@ fn later_commands() -> Vec<Command> {
 
 #[test]
 fn outcomes_of_later_commands_keep_their_bytes() {
-    let position = Position {
-        index: 9,
-        elapsed_ms: 0,
-    };
-
-    let applied = Table::default().apply(position, &[testing::batch(later_commands())]);
+    let applied = Table::default().apply(testing::at(9), &[testing::batch(later_commands())]);
 
     let golden = [
         "04000000 0100000000000000 0100000000000000 5000000000000000 0000000000000000 28000000 \
@@ -441,7 +432,7 @@ fn outcomes_of_later_commands_keep_their_bytes() {
          01 0500000000000000 01 0900000000000000 01",
         "03000000 05000000",
     ];
-    let outcomes = applied.batches.concat();
+    let outcomes = testing::outcomes(applied).concat();
     assert_eq!(outcomes.len(), 2 + golden.len());
     for (outcome, bytes) in outcomes.into_iter().skip(2).zip(golden) {
         keeps(&outcome, bytes);
@@ -451,6 +442,15 @@ fn outcomes_of_later_commands_keep_their_bytes() {
         &Outcome::Refused(full),
         "03000000 0a000000 40420f0000000000",
     );
+    let opened = Command::OpenSession {
+        origin: Origin { node: 1, nonce: 2 },
+    };
+    let applied = Table::default().apply(testing::at(9), &[testing::batch(vec![opened; 2])]);
+    for outcome in testing::outcomes(applied).concat() {
+        keeps(&outcome, "08000000 01 0900000000000000");
+    }
+    let other = Outcome::Opened { session: None };
+    keeps(&other, "08000000 00");
 }
 
 #[test]

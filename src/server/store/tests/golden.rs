@@ -8,7 +8,10 @@ use openraft::entry::RaftEntry;
 use openraft::vote::RaftLeaderId;
 
 use super::fixture::*;
-use crate::sequence::{RangeCount, Sequence, Settings, Table, TableHeader};
+use crate::sequence::{
+    Answer, Answered, BatchHash, EntryId, Origin, Outcome, RangeCount, Refusal, Sequence, Session,
+    SessionId, Settings, Table, TableHeader,
+};
 use crate::server::codec;
 use crate::server::store::database::MetaKey;
 use crate::server::store::identity::{self, StoreState};
@@ -26,6 +29,14 @@ fn hex(bytes: &[u8]) -> String {
 
 fn same(bytes: &[u8], golden: &str) {
     assert_eq!(hex(bytes), golden.replace([' ', '\n'], ""));
+}
+
+fn bytes_of(golden: &str) -> Vec<u8> {
+    let digits = golden.replace([' ', '\n'], "");
+    let starts = (0..digits.len()).step_by(2);
+    starts
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 /// The id types have no constructor for a chosen value; their bytes have.
@@ -184,25 +195,34 @@ async fn a_snapshot_keeps_its_bytes() {
     let mut bytes = Vec::new();
     let digest = snapshot_format::write(&state, &mut bytes).unwrap();
 
-    same(
-        &bytes,
-        &format!(
-            "4857736e61700001
-             98000000
+    let golden = |magic: &str, header_length: &str, sessions: &str| {
+        format!(
+            "{magic}
+             {header_length}
              01 0100000000000000 0100000000000000 0100000000000000
              01 0100000000000000 0200000000000000 0000000000000000
              {MEMBERSHIP}
              0100000000000000 0200000000000000
-             0100000000000000
+             0100000000000000 {sessions}
              48000000
              0100000000000000
              0100000000000000 73
              0100000000000000 0100000000000000 ffffffffffff1f00 0000000000000000 40420f00
              01 0300000000000000 01 0100000000000000 00"
-        ),
+        )
+    };
+    same(
+        &bytes,
+        &golden("4857736e61700002", "a0000000", "0000000000000000"),
     );
     assert_eq!(digest.checksum, *blake3::hash(&bytes).as_bytes());
-    assert_eq!(snapshot_format::read(&bytes[..]).unwrap(), (state, digest));
+    assert_eq!(
+        snapshot_format::read(&bytes[..]).unwrap(),
+        (state.clone(), digest)
+    );
+    let before_sessions = bytes_of(&golden("4857736e61700001", "98000000", ""));
+    let (read, _) = snapshot_format::read(&before_sessions[..]).unwrap();
+    assert_eq!(read, state);
 }
 
 #[test]
@@ -229,16 +249,57 @@ fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
 
     same(
         &bytes,
-        "4857736e61700001
-         2a000000
+        "4857736e61700002
+         32000000
          00 00 0000000000000000 0000000000000000
          0300000000000000 0900000000000000
-         0100000000000000
+         0100000000000000 0000000000000000
          41000000
          0100000000000000
          0200000000000000 6162
          0000000000000000 0200000000000000 ffffffffffffffff 0000000000000000 07000000
          01 0400000000000000 00 01",
+    );
+    let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
+    assert_eq!(read, state);
+    assert_eq!(read.table.state_hash(), state.table.state_hash());
+}
+
+#[test]
+fn a_session_keeps_its_bytes_in_a_snapshot() {
+    let answered = Answered {
+        entry: EntryId { term: 4, index: 5 },
+        outcomes: vec![Outcome::Refused(Refusal::UnknownSequence)],
+    };
+    let hash = BatchHash([6; 16]);
+    let session = Session {
+        origin: Origin { node: 1, nonce: 2 },
+        ack: 3,
+        answers: [(7_u64, Answer { hash, answered })].into_iter().collect(),
+    };
+    let mut table = Table::default();
+    table.restore_session(SessionId::opened_at(8), session);
+    let state = State {
+        meta: SnapshotMeta::default(),
+        table,
+    };
+
+    let mut bytes = Vec::new();
+    snapshot_format::write(&state, &mut bytes).unwrap();
+
+    same(
+        &bytes,
+        "4857736e61700002
+         32000000
+         00 00 0000000000000000 0000000000000000
+         0100000000000000 0000000000000000
+         0000000000000000 0100000000000000
+         30000000
+         0800000000000000 0100000000000000 02000000000000000000000000000000 0300000000000000
+         0100000000000000
+         38000000
+         0700000000000000 06060606060606060606060606060606 0400000000000000 0500000000000000
+         0100000000000000 03000000 00000000",
     );
     let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
     assert_eq!(read, state);

@@ -1,0 +1,142 @@
+//! A leader that dies or stands still costs those who ask other nodes some time, and nothing else: what may have been
+//! appended is sent again, and applied once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use highwater::chaos::{Connection, LocalCluster};
+use highwater::wire::{GrantBody, Number};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{self, PATIENCE, POLL_INTERVAL, three_nodes, wait_for_one_state};
+
+/// How often a leader goes; `HIGHWATER_TEST_FAILOVERS` asks for more.
+fn rounds() -> u64 {
+    world::rounds("HIGHWATER_TEST_FAILOVERS", 3)
+}
+
+/// Those who lease one value after another, each from one node, and take nothing but grants.
+struct Crowd {
+    stop: CancellationToken,
+    granted: Arc<AtomicU64>,
+    values: JoinSet<Vec<u64>>,
+}
+
+impl Crowd {
+    /// So many of them at each of these nodes.
+    fn at(urls: &[String], each: usize) -> Self {
+        let mut crowd = Self {
+            stop: CancellationToken::new(),
+            granted: Arc::default(),
+            values: JoinSet::new(),
+        };
+        for url in urls.iter().flat_map(|url| vec![url; each]) {
+            let (stop, granted) = (crowd.stop.clone(), Arc::clone(&crowd.granted));
+            crowd.values.spawn(lease_until(stop, url.clone(), granted));
+        }
+        crowd
+    }
+
+    async fn wait_until_granted(&self, more: u64) {
+        let enough = self.granted.load(Ordering::Relaxed) + more;
+        let grown = async {
+            while self.granted.load(Ordering::Relaxed) < enough {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
+        timeout(PATIENCE, grown).await.expect("grants go on");
+    }
+
+    /// All values that they got.
+    async fn leave(self) -> Vec<u64> {
+        self.stop.cancel();
+        self.values.join_all().await.concat()
+    }
+}
+
+async fn lease_until(stop: CancellationToken, url: String, granted: Arc<AtomicU64>) -> Vec<u64> {
+    let mut connection = Connection::open(&url).await.unwrap();
+    let mut values = Vec::new();
+    while !stop.is_cancelled() {
+        // Longer than any of this takes.
+        let path = "/v1/sequences/p/leases?timeout=60s";
+        let answer = connection.ask("POST", path, "").await.unwrap();
+        let said = String::from_utf8_lossy(&answer.body);
+        assert_eq!(answer.status, 201, "{url}: {said}");
+        let grant: GrantBody = serde_json::from_slice(&answer.body).unwrap();
+        values.extend(grant.first.get());
+        granted.fetch_add(1, Ordering::Relaxed);
+    }
+    assert!(values.is_sorted(), "I2");
+    values
+}
+
+/// Each request was granted one value, and no value was lost.
+async fn check(cluster: &LocalCluster, mut values: Vec<u64>) {
+    values.sort_unstable();
+    let granted = values.len() as u64;
+    assert_eq!(values, (1..=granted).collect::<Vec<_>>(), "I1, and dense");
+    let name = "p".parse().unwrap();
+    let shown = world::client(cluster).sequence(&name).await.unwrap();
+    assert_eq!(shown.high.and_then(Number::get), Some(granted));
+    wait_for_one_state(&cluster.urls()[0]).await;
+}
+
+fn others(cluster: &LocalCluster, leader: u64) -> Vec<String> {
+    let urls = (1..).zip(cluster.urls());
+    urls.filter(|(node, _)| *node != leader)
+        .map(|(_, url)| url)
+        .collect()
+}
+
+// HumairAK/etcd-client#1, tsoracle's three to five seconds of errors: a change of leaders is no error.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_leader_costs_those_at_other_nodes_no_error_and_no_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let mut values = Vec::new();
+
+    for _ in 0..rounds() {
+        let leader = cluster.leader(PATIENCE).await.unwrap();
+        let crowd = Crowd::at(&others(&cluster, leader), 8);
+        crowd.wait_until_granted(100).await;
+        cluster.kill(&[leader]).await.unwrap();
+        crowd.wait_until_granted(100).await;
+        values.extend(crowd.leave().await);
+        cluster.start_all().unwrap();
+        cluster.all_ready(PATIENCE).await.unwrap();
+    }
+
+    check(&cluster, values).await;
+}
+
+/// Stops a process, or lets it go on.
+fn signal(cluster: &LocalCluster, node: u64, signal: Signal) {
+    let pid = i32::try_from(cluster.pid(node).unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+// A leader that does not know that it is none any more: what it had proposed is answered by its successor.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_stands_still_costs_nobody_an_error_or_a_value_not_even_those_at_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let crowd = Crowd::at(&cluster.urls(), 6);
+
+    for _ in 0..2 * rounds() {
+        let leader = cluster.leader(PATIENCE).await.unwrap();
+        crowd.wait_until_granted(100).await;
+        signal(&cluster, leader, Signal::STOP);
+        crowd.wait_until_granted(100).await;
+        signal(&cluster, leader, Signal::CONT);
+        cluster.all_ready(PATIENCE).await.unwrap();
+    }
+
+    let values = crowd.leave().await;
+    check(&cluster, values).await;
+}
