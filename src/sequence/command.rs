@@ -113,11 +113,38 @@ pub(crate) enum Command {
         /// What a sequence that is not there is created with; `None`: it is refused.
         create: Option<Settings>,
     },
+    /// [`Command::GrantAll`] under a request key.
+    GrantAllKeyed {
+        /// What makes a repetition the same request.
+        key: RequestKey,
+        /// Which, in order.
+        parts: GrantParts,
+        /// What a sequence that is not there is created with; `None`: it is refused.
+        create: Option<Settings>,
+    },
+    /// [`Command::Advance`] under a request key.
+    AdvanceKeyed {
+        /// What makes a repetition the same request.
+        key: RequestKey,
+        /// Of which sequence.
+        sequence: SequenceName,
+        /// No value up to this one is granted afterwards.
+        to: u64,
+    },
     /// Open a session. For an origin that has one it changes nothing, so it can be sent again.
     OpenSession {
         /// Whose batches it will count.
         origin: Origin,
     },
+}
+
+/// A request key, and which request it was first given to (I4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RequestKey {
+    /// Names the key: 128 bits of BLAKE3 of who asks, for which operation on which names, and the key's text.
+    pub(crate) id: u128,
+    /// 128 bits of BLAKE3 of the whole request: another one may not use the key.
+    pub(crate) request: u128,
 }
 
 /// What [`Command::Alter`] changes. What is `None` stays.
@@ -241,10 +268,33 @@ pub(crate) enum Outcome {
         /// Why.
         refusal: Refusal,
     },
+    /// The request was answered before, under the same key. Nothing changed.
+    Replayed {
+        /// The entry that applied it.
+        entry: EntryId,
+        /// What it was answered.
+        answer: KeyedAnswer,
+    },
     /// The origin's session is open.
     Opened {
         /// The session; `None`: the entry has opened another origin's, and an entry can open one.
         session: Option<SessionId>,
+    },
+}
+
+/// What a request under a key was answered; refusals are not kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum KeyedAnswer {
+    /// The ranges given, in the order of the leases.
+    Granted(Vec<Grant>),
+    /// Where the mark was, and where it is.
+    Advanced {
+        /// The mark before.
+        previous: Option<u64>,
+        /// The mark then.
+        high: Option<u64>,
+        /// How the sequence's values are written in JSON.
+        id_form: IdForm,
     },
 }
 
@@ -323,6 +373,17 @@ pub(crate) enum Refusal {
     TooManySequences {
         /// How many fit.
         limit: u64,
+    },
+    /// The key was given to another request.
+    #[error("the request key was used for another request: use a new key for each")]
+    KeyReused,
+    /// All keys that fit are so young that their requests may be on their way.
+    #[error("{limit} keyed grants of the last {seconds} s are kept already")]
+    TooManyKeys {
+        /// How many fit.
+        limit: u64,
+        /// How long none is forgotten.
+        seconds: u64,
     },
 }
 

@@ -19,7 +19,8 @@ pub(crate) use command::GRANT_PARTS_MAX;
 #[cfg(feature = "server")]
 pub(crate) use command::{
     Answered, Applied, Batch, BatchHash, BatchOutcome, Changes, Command, EntryId, FixedSetting,
-    Grant, GrantPart, GrantParts, GrantPartsError, Origin, Outcome, Refusal, SessionId,
+    Grant, GrantPart, GrantParts, GrantPartsError, KeyedAnswer, Origin, Outcome, Refusal,
+    RequestKey, SessionId,
 };
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 pub use range::{Range, RangeCount, RangeError};

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::{Sequence, Session, TableHeader};
+use super::table::{Kept, Sequence, Session, TableHeader};
 use super::{Answered, BatchHash, SequenceName, SessionId};
 
 /// 128 bits of BLAKE3 over the table, written as 32 hexadecimal digits.
@@ -37,6 +37,8 @@ pub(super) enum Part<'a> {
     Session(SessionId, &'a Session),
     /// What one of its batches was answered.
     Answer(SessionId, u64, &'a BatchHash, &'a Answered),
+    /// A request key.
+    Key(&'a Kept),
 }
 
 /// The sum of all parts' hashes.
@@ -73,6 +75,7 @@ impl Part<'_> {
             Self::Sequence(name, sequence) => sequence_hash(name, sequence),
             Self::Session(id, session) => session_hash(id, session),
             Self::Answer(id, number, hash, answered) => answer_hash(id, number, hash, answered),
+            Self::Key(kept) => key_hash(kept),
         }
     }
 }
@@ -119,6 +122,24 @@ fn answer_hash(id: SessionId, number: u64, hash: &BatchHash, answered: &Answered
     layout.bytes(&hash.0);
     layout.number(entry.term);
     layout.number(entry.index);
+    layout.hash()
+}
+
+/// The answer follows from the request and from the table at that entry.
+fn key_hash(kept: &Kept) -> u128 {
+    let Kept {
+        key,
+        order,
+        at_ms,
+        entry,
+        answer: _,
+    } = kept;
+    let mut layout = Layout::of(b'K');
+    layout.bytes(&key.id.to_le_bytes());
+    layout.bytes(&key.request.to_le_bytes());
+    for number in [*order, *at_ms, entry.term, entry.index] {
+        layout.number(number);
+    }
     layout.hash()
 }
 

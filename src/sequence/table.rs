@@ -3,6 +3,7 @@
 //! Step 5 of the walk: entries arrive in log order, and every replica computes the same outcomes and the same
 //! next table from them (I8). Grants of one sequence are handed out upwards and never twice (I1, I2).
 
+mod keys;
 mod sequence;
 mod sessions;
 
@@ -15,10 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use super::state_hash::{Part, PartsSum, StateHash};
 use super::{
-    Answered, Applied, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, Origin, Outcome,
-    RangeCount, Refusal, SequenceName, SessionId, Settings,
+    Answered, Applied, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, KeyedAnswer,
+    Origin, Outcome, RangeCount, Refusal, RequestKey, SequenceName, SessionId, Settings,
 };
 
+pub(crate) use keys::{Kept, Keys};
 pub(crate) use sequence::Sequence;
 pub(crate) use sessions::{Answer, Session, Sessions};
 
@@ -65,7 +67,8 @@ pub(crate) struct Table {
     header: TableHeader,
     sequences: OrdMap<SequenceName, Sequence>,
     sessions: Sessions,
-    /// Follows both, entry by entry.
+    keys: Keys,
+    /// Follows these, entry by entry.
     sum: PartsSum,
 }
 
@@ -74,6 +77,7 @@ impl Table {
     pub(crate) fn apply(&mut self, position: Position, batches: &[Batch]) -> Applied {
         let step = u64::from(position.elapsed_ms.min(STATE_TIME_STEP_MAX_MS));
         self.header.state_time_ms = self.header.state_time_ms.saturating_add(step);
+        self.keys.expire(self.header.state_time_ms, &mut self.sum);
         let mut applying = Applying::new(self, position.entry);
         let outcomes = |batch: &Batch| applying.batch(batch);
         let batches = batches.iter().map(outcomes).collect();
@@ -137,6 +141,16 @@ impl Table {
     /// Puts back one session of a snapshot.
     pub(crate) fn restore_session(&mut self, id: SessionId, session: Session) {
         self.sessions.restore(id, session, &mut self.sum);
+    }
+
+    /// All request keys.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Puts back one key of a snapshot.
+    pub(crate) fn restore_key(&mut self, kept: Kept) {
+        self.keys.restore(kept, &mut self.sum);
     }
 
     /// Only these nodes are members: the sessions of others end.
@@ -240,6 +254,18 @@ impl<'table> Applying<'table> {
             Command::Alter { sequence, changes } => self.alter(sequence, changes),
             Command::Retire { sequence } => self.retire(sequence),
             Command::GrantAll { parts, create } => return self.grant_all(parts, create.as_ref()),
+            Command::GrantAllKeyed { key, parts, create } => {
+                let grants = parts.iter().count();
+                return self.once(*key, grants, |applying| {
+                    applying.grant_all(parts, create.as_ref())
+                });
+            }
+            Command::AdvanceKeyed { key, sequence, to } => {
+                return self.once(*key, 1, |applying| {
+                    let advanced = applying.advance(sequence, *to);
+                    advanced.unwrap_or_else(Outcome::Refused)
+                });
+            }
             Command::OpenSession { origin } => Ok(self.open_session(*origin)),
         };
         done.unwrap_or_else(Outcome::Refused)
@@ -314,6 +340,46 @@ impl<'table> Applying<'table> {
             self.put(name, sequence);
         }
         Outcome::GrantedAll { grants }
+    }
+
+    /// Does what was not done under this key before. What is refused may be tried under it again.
+    fn once(
+        &mut self,
+        key: RequestKey,
+        grants: usize,
+        work: impl FnOnce(&mut Self) -> Outcome,
+    ) -> Outcome {
+        let now_ms = self.table.header.state_time_ms;
+        match self.table.keys.find(key) {
+            Ok(None) => {}
+            Ok(Some(kept)) => {
+                return Outcome::Replayed {
+                    entry: kept.entry,
+                    answer: kept.answer.clone(),
+                };
+            }
+            Err(refusal) => return Outcome::Refused(refusal),
+        }
+        if let Err(refusal) = self.table.keys.check_room(grants, now_ms) {
+            return Outcome::Refused(refusal);
+        }
+        let outcome = work(self);
+        let answer = match &outcome {
+            Outcome::GrantedAll { grants } => KeyedAnswer::Granted(grants.clone()),
+            Outcome::Advanced {
+                previous,
+                high,
+                id_form,
+            } => KeyedAnswer::Advanced {
+                previous: *previous,
+                high: *high,
+                id_form: *id_form,
+            },
+            _ => return outcome,
+        };
+        let Table { keys, sum, .. } = &mut *self.table;
+        keys.keep(key, (self.entry, now_ms), answer, sum);
+        outcome
     }
 
     fn open_session(&mut self, origin: Origin) -> Outcome {

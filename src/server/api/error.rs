@@ -222,6 +222,12 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
             "too_many_sequences",
             "use a sequence that is there: the marks of retired ones are kept for ever",
         ),
+        Refusal::KeyReused => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "key_reused",
+            "make a new key for each request, and repeat it only with the same request",
+        ),
+        Refusal::TooManyKeys { .. } => return overloaded(),
     };
     Kind {
         status,

@@ -15,6 +15,8 @@ const ENVELOPE_BYTES: usize = 8 + 8 + 8 + 16 + 8;
 const GRANT_BYTES: usize = 4 + 8 + 4;
 /// What any other command costs at most besides the names in it.
 const COMMAND_BYTES: usize = 64;
+/// The same with a request key.
+const KEYED_BYTES: usize = COMMAND_BYTES + 32;
 /// What each lease of several costs besides its sequence's name: the name's length and the count.
 const PART_BYTES: usize = 8 + 4;
 
@@ -83,10 +85,11 @@ pub(super) fn size(command: &Command) -> usize {
         | Command::Advance { sequence, .. }
         | Command::Alter { sequence, .. }
         | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
+        Command::AdvanceKeyed { sequence, .. } => KEYED_BYTES + sequence.as_str().len(),
         Command::OpenSession { .. } => COMMAND_BYTES,
-        Command::GrantAll { parts, .. } => {
+        Command::GrantAll { parts, .. } | Command::GrantAllKeyed { parts, .. } => {
             let sizes = parts.iter().map(|part| part.sequence.as_str().len());
-            COMMAND_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
+            KEYED_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
         }
     }
 }
