@@ -5,6 +5,8 @@ use serde_json::json;
 use crate::refusals::{Request, Subject};
 use crate::world::send;
 
+const NOT_A_KEY: &str =
+    "a request key is one Idempotency-Key header of 1 to 255 visible ASCII characters";
 const LEASES: &str = "/v1/sequences/small/leases";
 const ADVANCE: &str = "/v1/sequences/small/advance";
 const NUMBER: &str = "expected an integer from 0 to 2^64 - 1, as a number or a string of digits";
@@ -526,10 +528,17 @@ async fn settings_and_marks_that_are_none_are_refused() {
                 "the body has an unknown field `cycle`, expected one of `start`, `increment`, `max_value`, `cache`, \
                  `max_lease` at line 1 column 8",
             ),
-            lease("").header("Idempotency-Key: k").is(
+            lease("")
+                .header(&format!("Idempotency-Key: {}", "k".repeat(256)))
+                .is(400, "invalid_key", NOT_A_KEY),
+            lease("")
+                .header("Idempotency-Key: a")
+                .header("Idempotency-Key: b")
+                .is(400, "invalid_key", NOT_A_KEY),
+            create("{}").header("Idempotency-Key: k").is(
                 400,
-                "unsupported_setting",
-                "Idempotency-Key is not supported by this version",
+                "invalid_key",
+                "this request takes no Idempotency-Key: repeated, it changes nothing more anyway",
             ),
         ])
         .await;

@@ -27,6 +27,8 @@ mod formation;
 #[cfg(test)]
 mod inspect;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 #[path = "../lone/mod.rs"]

@@ -515,13 +515,6 @@ async fn a_refused_list_of_leases_names_the_position_and_grants_nothing() {
     let many = format!("[{}]", vec![r#"{"sequence":"photos"}"#; 257].join(","));
     let many = send("POST", &leases, &many, &[]).await;
     refused(&many, 400, "invalid_body", "257 leases are not 1 to 256");
-    let keyed = send("POST", &leases, "[]", &["idempotency-key: k"]).await;
-    refused(
-        &keyed,
-        400,
-        "unsupported_setting",
-        "Idempotency-Key is not supported by this version",
-    );
     assert_eq!(send("GET", &list, "", &[]).await.json(), before);
 }
 

@@ -163,3 +163,234 @@ impl Keys {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::testing::{at, batch, outcomes};
+    use crate::sequence::{
+        Command, GrantPart, Outcome, Position, RangeCount, SequenceName, Settings, Table,
+    };
+
+    fn name() -> SequenceName {
+        "p".parse().unwrap()
+    }
+
+    fn key(id: u128) -> RequestKey {
+        RequestKey { id, request: 1 }
+    }
+
+    /// So many leases of one value under this key.
+    fn leases(key: RequestKey, count: usize) -> Command {
+        let part = GrantPart {
+            sequence: name(),
+            count: RangeCount::ONE,
+        };
+        Command::GrantAllKeyed {
+            key,
+            parts: vec![part; count].try_into().unwrap(),
+            create: None,
+        }
+    }
+
+    fn table() -> Table {
+        let mut table = Table::default();
+        let create = Command::Create {
+            sequence: name(),
+            settings: Settings::default(),
+        };
+        run(&mut table, 0, vec![create]);
+        table
+    }
+
+    /// Applies the commands by one entry, so many milliseconds after the last.
+    fn run(table: &mut Table, elapsed_ms: u32, commands: Vec<Command>) -> Vec<Outcome> {
+        let place = Position {
+            elapsed_ms,
+            ..at(7)
+        };
+        outcomes(table.apply(place, &[batch(commands)])).concat()
+    }
+
+    fn pass(table: &mut Table, millis: u64) {
+        for _ in 0..millis / 60_000 {
+            run(table, 60_000, Vec::new());
+        }
+        run(table, u32::try_from(millis % 60_000).unwrap(), Vec::new());
+    }
+
+    fn high(table: &Table) -> u64 {
+        table.get(&name()).unwrap().high.unwrap_or(0)
+    }
+
+    #[test]
+    fn a_repeated_request_gets_its_first_answer_and_its_entry() {
+        let mut table = table();
+        let Outcome::GrantedAll { grants } = run(&mut table, 0, vec![leases(key(1), 2)]).remove(0)
+        else {
+            panic!("not granted");
+        };
+        run(&mut table, 0, vec![leases(key(2), 1)]);
+
+        let again = table.apply(at(9), &[batch(vec![leases(key(1), 2)])]);
+
+        let answer = KeyedAnswer::Granted(grants);
+        let entry = at(7).entry;
+        assert_eq!(
+            outcomes(again).concat(),
+            [Outcome::Replayed { entry, answer }]
+        );
+        assert_eq!(high(&table), 3);
+    }
+
+    #[test]
+    fn a_repeated_advance_changes_nothing_more() {
+        let mut table = table();
+        let advance = |to| Command::AdvanceKeyed {
+            key: key(1),
+            sequence: name(),
+            to,
+        };
+        run(&mut table, 0, vec![advance(5)]);
+        run(&mut table, 0, vec![leases(key(2), 1)]);
+
+        let again = run(&mut table, 0, vec![advance(5)]).remove(0);
+
+        assert!(
+            matches!(
+                again,
+                Outcome::Replayed {
+                    answer: KeyedAnswer::Advanced {
+                        previous: None,
+                        high: Some(5),
+                        ..
+                    },
+                    ..
+                }
+            ),
+            "{again:?}"
+        );
+    }
+
+    #[test]
+    fn another_request_under_a_used_key_is_refused_and_changes_nothing() {
+        let mut table = table();
+        run(&mut table, 0, vec![leases(key(1), 1)]);
+        let before = table.clone();
+
+        let other = RequestKey { id: 1, request: 2 };
+        let refused = run(&mut table, 0, vec![leases(other, 1)]);
+
+        assert_eq!(refused, [Outcome::Refused(Refusal::KeyReused)]);
+        assert_eq!(table, before);
+    }
+
+    #[test]
+    fn what_was_refused_may_be_tried_again_under_its_key() {
+        let mut table = Table::default();
+        let refused = run(&mut table, 0, vec![leases(key(1), 1)]).remove(0);
+        assert!(matches!(refused, Outcome::RefusedAt { .. }), "{refused:?}");
+
+        let create = Command::Create {
+            sequence: name(),
+            settings: Settings::default(),
+        };
+        let outcomes = run(&mut table, 0, vec![create, leases(key(1), 1)]);
+
+        assert!(
+            matches!(outcomes[1], Outcome::GrantedAll { .. }),
+            "{outcomes:?}"
+        );
+    }
+
+    #[test]
+    fn a_key_is_kept_for_ten_minutes_of_state_time_and_no_longer() {
+        let mut table = table();
+        run(&mut table, 0, vec![leases(key(1), 1)]);
+
+        pass(&mut table, KEPT_MS - 1);
+        let inside = run(&mut table, 0, vec![leases(key(1), 1)]);
+        assert!(
+            matches!(inside[..], [Outcome::Replayed { .. }]),
+            "{inside:?}"
+        );
+
+        let outside = run(&mut table, 1, vec![leases(key(1), 1)]);
+        assert!(
+            matches!(outside[..], [Outcome::GrantedAll { .. }]),
+            "{outside:?}"
+        );
+        assert_eq!((high(&table), table.keys().len()), (2, 1));
+    }
+
+    #[test]
+    fn an_entry_forgets_a_thousand_keys_of_those_that_are_too_old() {
+        let mut table = table();
+        let old = (0..2_500).map(|id| leases(key(id), 1));
+        run(&mut table, 0, old.collect());
+        pass(&mut table, KEPT_MS - 1);
+
+        let left = [1_500, 500, 0, 0].map(|_| {
+            run(&mut table, 1, Vec::new());
+            table.keys().len()
+        });
+
+        assert_eq!(left, [1_500, 500, 0, 0]);
+    }
+
+    /// A table whose keys stand for as many ranges as may be, in this many keys.
+    fn full() -> (Table, u128) {
+        let mut table = table();
+        let keys = GRANTS_MAX / 250;
+        for id in 0..keys {
+            run(&mut table, 0, vec![leases(key(id as u128), 250)]);
+        }
+        assert_eq!(table.keys().grants, GRANTS_MAX);
+        (table, keys as u128)
+    }
+
+    #[test]
+    fn under_a_flood_no_key_younger_than_15_seconds_is_forgotten_and_the_next_is_refused() {
+        let (mut table, next) = full();
+        pass(&mut table, KEPT_MIN_MS - 1);
+        let before = table.clone();
+
+        let refused = run(&mut table, 0, vec![leases(key(next), 1)]);
+
+        let limit = GRANTS_MAX as u64;
+        let (seconds, refusal) = (15, |seconds| Refusal::TooManyKeys { limit, seconds });
+        assert_eq!(refused, [Outcome::Refused(refusal(seconds))]);
+        assert_eq!(
+            refusal(seconds).to_string(),
+            "1000000 keyed grants of the last 15 s are kept already"
+        );
+        assert_eq!(table, before, "I5");
+
+        // One that is older goes for it, and only that one.
+        let granted = run(&mut table, 1, vec![leases(key(next), 250)]);
+        assert!(
+            matches!(granted[..], [Outcome::GrantedAll { .. }]),
+            "{granted:?}"
+        );
+        assert_eq!(table.keys().grants, GRANTS_MAX);
+        assert_eq!(table.keys().find(key(0)), Ok(None));
+        assert!(table.keys().find(key(1)).unwrap().is_some());
+    }
+
+    #[test]
+    fn where_keys_are_used_up_what_is_refused_costs_no_other_its_key() {
+        let (mut table, next) = full();
+        pass(&mut table, KEPT_MIN_MS);
+        let before = table.clone();
+        let retire = Command::Retire { sequence: name() };
+        run(&mut table, 0, vec![retire]);
+
+        let refused = run(&mut table, 0, vec![leases(key(next), 1)]);
+
+        assert!(
+            matches!(refused[..], [Outcome::RefusedAt { .. }]),
+            "{refused:?}"
+        );
+        assert_eq!(table.keys(), before.keys(), "I5");
+    }
+}

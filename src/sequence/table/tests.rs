@@ -1014,6 +1014,9 @@ fn rebuilt(table: &Table) -> Table {
     for (id, session) in table.sessions().iter() {
         copy.restore_session(*id, session.clone());
     }
+    for kept in table.keys().iter() {
+        copy.restore_key(kept.clone());
+    }
     copy
 }
 
@@ -1030,7 +1033,9 @@ fn expected(model: &mut Model, command: &Command) -> Result<Vec<Vec<u64>>, usize
             values.map(|values| vec![values]).ok_or(0)
         }
         Command::GrantAll { parts, create } => model.grant_all(parts, *create),
-        Command::OpenSession { .. } => Ok(Vec::new()),
+        Command::OpenSession { .. }
+        | Command::GrantAllKeyed { .. }
+        | Command::AdvanceKeyed { .. } => Ok(Vec::new()),
     }
 }
 
@@ -1043,7 +1048,8 @@ fn answered(outcome: &Outcome) -> Result<Vec<Vec<u64>>, usize> {
         | Outcome::Advanced { .. }
         | Outcome::Altered { .. }
         | Outcome::Retired { .. }
-        | Outcome::Opened { .. } => Ok(Vec::new()),
+        | Outcome::Opened { .. }
+        | Outcome::Replayed { .. } => Ok(Vec::new()),
         Outcome::Refused(_) => Err(0),
         Outcome::RefusedAt { position, .. } => Err(usize::try_from(*position).unwrap()),
     }

@@ -31,6 +31,10 @@ pub(super) enum ApiError {
     InvalidCount { count: String },
     #[error("the count is given twice, in the query and in the body")]
     CountTwice,
+    #[error("a request key is one Idempotency-Key header of 1 to {limit} visible ASCII characters")]
+    InvalidKey { limit: usize },
+    #[error("this request takes no Idempotency-Key: repeated, it changes nothing more anyway")]
+    NoKey,
     #[error("the query is not understood: {reason}")]
     InvalidQuery { reason: String },
     #[error("the body is not understood: {reason}")]
@@ -93,6 +97,14 @@ impl ApiError {
         }
     }
 
+    /// The same of a request that has only one part.
+    pub(super) fn without_position(self) -> Self {
+        match self {
+            Self::At { error, .. } => *error,
+            error => error,
+        }
+    }
+
     fn position(&self) -> Option<u32> {
         match self {
             Self::At { position, .. } => Some(*position),
@@ -128,6 +140,9 @@ impl ApiError {
                 "invalid_count",
                 "give the count once, as ?count=N or {\"count\":N}",
             ),
+            Self::InvalidKey { .. } | Self::NoKey => {
+                wrong("invalid_key", "correct the key, or leave it out")
+            }
             Self::InvalidQuery { .. } => {
                 wrong("invalid_query", "correct the query and send it again")
             }
@@ -395,6 +410,18 @@ mod tests {
                 "the count is given twice, in the query and in the body",
             ),
             (
+                ApiError::InvalidKey { limit: 255 },
+                400,
+                "invalid_key",
+                "a request key is one Idempotency-Key header of 1 to 255 visible ASCII characters",
+            ),
+            (
+                ApiError::NoKey,
+                400,
+                "invalid_key",
+                "this request takes no Idempotency-Key: repeated, it changes nothing more anyway",
+            ),
+            (
                 ApiError::InvalidQuery { reason: reason() },
                 400,
                 "invalid_query",
@@ -531,6 +558,15 @@ mod tests {
                 Refusal::TooManySequences { limit: 1 },
                 409,
                 "too_many_sequences",
+            ),
+            (Refusal::KeyReused, 422, "key_reused"),
+            (
+                Refusal::TooManyKeys {
+                    limit: 1,
+                    seconds: 1,
+                },
+                503,
+                "overloaded",
             ),
         ]
     }

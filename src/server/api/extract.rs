@@ -8,12 +8,13 @@ use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer};
 use tokio::time::Instant;
 
 use super::error::ApiError;
+use super::keys::KeyText;
 use super::{Api, Service, json};
 use crate::sequence::SequenceName;
 
@@ -27,8 +28,6 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 /// The longest deadline a request may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
-/// What makes a retry the same request; not served yet, so refused rather than ignored.
-const REQUEST_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The sequence in the path.
 pub(super) struct Name(pub(super) SequenceName);
@@ -72,6 +71,7 @@ pub(super) struct Write<Q, B> {
     pub(super) deadline: Instant,
     pub(super) options: Q,
     pub(super) headers: HeaderMap,
+    pub(super) key: Option<KeyText>,
     pub(super) body: B,
 }
 
@@ -87,11 +87,12 @@ where
         let Options(options) = Options::<Q>::from_request_parts(&mut parts, api).await?;
         let deadline = options.timeout().deadline();
         let service = api.service()?;
-        refuse_request_key(&parts.headers)?;
+        let key = KeyText::of(&parts.headers)?;
         Ok(Self {
             service,
             deadline,
             options,
+            key,
             body: read_json(&parts.headers, body).await?,
             headers: parts.headers,
         })
@@ -238,16 +239,6 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError>
             reason: "the body did not arrive within 10 s".to_owned(),
         }),
     }
-}
-
-/// Refuses a request key: to ignore it would promise what is not kept (I4).
-fn refuse_request_key(headers: &HeaderMap) -> Result<(), ApiError> {
-    if headers.contains_key(REQUEST_KEY) {
-        return Err(ApiError::UnsupportedSetting {
-            setting: "Idempotency-Key",
-        });
-    }
-    Ok(())
 }
 
 /// Whether the client asks for plain text.

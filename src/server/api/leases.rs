@@ -9,8 +9,10 @@ use super::Service;
 use super::error::ApiError;
 use super::extract::{Name, Timeout, Write, WriteOptions, wants_text};
 use super::json::{List, Object};
+use super::keys;
 use crate::sequence::{
-    Command, EntryId, Grant, GrantPart, GrantParts, Outcome, RangeCount, Refusal, Settings,
+    Command, EntryId, Grant, GrantPart, GrantParts, KeyedAnswer, Outcome, RangeCount, Refusal,
+    RequestKey, Settings,
 };
 use crate::server::batcher::{Committed, SubmitError};
 use crate::server::config::AutoCreate;
@@ -38,26 +40,30 @@ pub(super) async fn lease(
     let part = GrantPart { sequence, count };
     let service = &write.service;
     let submit = |command| service.batcher.submit(command, write.deadline);
-    let mut committed = submit(grant(&part)).await?;
-    if service.auto_create == AutoCreate::On
-        && committed.outcome == Outcome::Refused(Refusal::UnknownSequence)
-    {
-        // In one command: what is refused has created nothing (I5).
-        committed = submit(grant_all(part.clone().into(), AutoCreate::On)).await?;
-    }
-    let Committed { outcome, entry } = committed;
-    let grant = match outcome {
-        Outcome::Granted(grant) => grant,
-        Outcome::GrantedAll { grants } => *grants.first().ok_or_else(mismatched)?,
-        Outcome::Refused(refusal) | Outcome::RefusedAt { refusal, .. } => {
-            return Err(ApiError::Refused(refusal));
+    let parts = GrantParts::from(part.clone());
+    let committed = match &write.key {
+        Some(key) => submit(grant_all(Some(key.of_lease(&parts)), parts, service)).await?,
+        None => {
+            let committed = submit(grant(&part)).await?;
+            let unknown = committed.outcome == Outcome::Refused(Refusal::UnknownSequence);
+            if unknown && service.auto_create == AutoCreate::On {
+                // In one command: what is refused has created nothing (I5).
+                submit(grant_all(None, parts, service)).await?
+            } else {
+                committed
+            }
         }
-        _ => return Err(mismatched()),
     };
+    let Leased {
+        grants,
+        entry,
+        replayed,
+    } = leased(committed).map_err(ApiError::without_position)?;
+    let grant = *grants.first().ok_or_else(mismatched)?;
     let granted = Granted { part, grant };
     let text = || granted.text();
     let body = || granted.body(service, entry);
-    Ok(answer(&write.headers, text, body))
+    Ok(answer(&write.headers, replayed, text, body))
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,19 +83,14 @@ pub(super) async fn lease_all(
     write: Write<LeaseAllOptions, List<Object<LeasePartBody>>>,
 ) -> Result<Response, ApiError> {
     let parts = parts(write.body)?;
-    let command = grant_all(parts.clone(), write.service.auto_create);
-    let Committed { outcome, entry } = write
-        .service
-        .batcher
-        .submit(command, write.deadline)
-        .await?;
-    let grants = match outcome {
-        Outcome::GrantedAll { grants } => grants,
-        Outcome::RefusedAt { position, refusal } => {
-            return Err(ApiError::Refused(refusal).at(Some(position)));
-        }
-        _ => return Err(mismatched()),
-    };
+    let key = write.key.as_ref().map(|key| key.of_leases(&parts));
+    let command = grant_all(key, parts.clone(), &write.service);
+    let committed = write.service.batcher.submit(command, write.deadline);
+    let Leased {
+        grants,
+        entry,
+        replayed,
+    } = leased(committed.await?)?;
     let parts = Vec::from(parts);
     if parts.len() != grants.len() {
         return Err(mismatched());
@@ -105,7 +106,7 @@ pub(super) async fn lease_all(
             .map(|granted| granted.body(&write.service, entry))
             .collect(),
     };
-    Ok(answer(&write.headers, text, body))
+    Ok(answer(&write.headers, replayed, text, body))
 }
 
 fn grant(part: &GrantPart) -> Command {
@@ -116,12 +117,43 @@ fn grant(part: &GrantPart) -> Command {
 }
 
 /// A sequence that is not there is made with the defaults, where the node is told to.
-fn grant_all(parts: GrantParts, auto_create: AutoCreate) -> Command {
-    let create = match auto_create {
+fn grant_all(key: Option<RequestKey>, parts: GrantParts, service: &Service) -> Command {
+    let create = match service.auto_create {
         AutoCreate::Off => None,
         AutoCreate::On => Some(Settings::default()),
     };
-    Command::GrantAll { parts, create }
+    match key {
+        Some(key) => Command::GrantAllKeyed { key, parts, create },
+        None => Command::GrantAll { parts, create },
+    }
+}
+
+/// What was given, by which entry, and whether that was before.
+struct Leased {
+    grants: Vec<Grant>,
+    entry: EntryId,
+    replayed: bool,
+}
+
+fn leased(Committed { outcome, entry }: Committed) -> Result<Leased, ApiError> {
+    let (grants, entry, replayed) = match outcome {
+        Outcome::Granted(grant) => (vec![grant], entry, false),
+        Outcome::GrantedAll { grants } => (grants, entry, false),
+        Outcome::Replayed {
+            entry,
+            answer: KeyedAnswer::Granted(grants),
+        } => (grants, entry, true),
+        Outcome::Refused(refusal) => return Err(ApiError::Refused(refusal)),
+        Outcome::RefusedAt { position, refusal } => {
+            return Err(ApiError::Refused(refusal).at(Some(position)));
+        }
+        _ => return Err(mismatched()),
+    };
+    Ok(Leased {
+        grants,
+        entry,
+        replayed,
+    })
 }
 
 struct Granted {
@@ -154,13 +186,19 @@ impl Granted {
 
 fn answer<B: Serialize>(
     headers: &HeaderMap,
+    replayed: bool,
     text: impl FnOnce() -> String,
     body: impl FnOnce() -> B,
 ) -> Response {
-    if wants_text(headers) {
+    let answer = if wants_text(headers) {
         (StatusCode::CREATED, text()).into_response()
     } else {
         (StatusCode::CREATED, Json(body())).into_response()
+    };
+    if replayed {
+        keys::replayed(answer)
+    } else {
+        answer
     }
 }
 

@@ -9,6 +9,7 @@ mod connections;
 mod error;
 mod extract;
 mod json;
+mod keys;
 mod leases;
 mod listener;
 mod reads;

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::error::ApiError;
 use super::extract::{Consistency, Name, NoBody, Timeout, Write, WriteOptions};
 use super::json::Object;
+use super::keys;
 use super::leases::mismatched;
 use super::reads::describe;
-use crate::sequence::{Changes, Command, Outcome, RangeCount, Settings};
+use crate::sequence::{Changes, Command, KeyedAnswer, Outcome, RangeCount, SequenceName, Settings};
 use crate::wire::{AdvanceBody, AdvancedBody, AlterBody, CreateBody, Number};
 
 /// The header of an answer to what was only tried.
@@ -53,6 +54,14 @@ impl TryFrom<String> for DryRun {
 }
 
 impl<B> Write<ChangeOptions, B> {
+    /// To ignore a key would promise an answer that is not kept (I4).
+    fn refuse_key(&self) -> Result<(), ApiError> {
+        match self.key {
+            Some(_) => Err(ApiError::NoKey),
+            None => Ok(()),
+        }
+    }
+
     /// What the table answers to the command, or would. It is the same function either way.
     async fn outcome(&self, command: Command) -> Result<Outcome, ApiError> {
         let outcome = match self.options.dry_run {
@@ -88,6 +97,7 @@ pub(super) async fn create(
     Name(sequence): Name,
     write: Write<ChangeOptions, Object<CreateBody>>,
 ) -> Result<Response, ApiError> {
+    write.refuse_key()?;
     let command = Command::Create {
         sequence: sequence.clone(),
         settings: settings(&write.body.0)?,
@@ -111,6 +121,7 @@ pub(super) async fn alter(
     Name(sequence): Name,
     write: Write<ChangeOptions, Object<AlterBody>>,
 ) -> Result<Response, ApiError> {
+    write.refuse_key()?;
     let command = Command::Alter {
         sequence: sequence.clone(),
         changes: changes(&write.body.0)?,
@@ -127,6 +138,7 @@ pub(super) async fn retire(
     Name(sequence): Name,
     write: Write<ChangeOptions, NoBody>,
 ) -> Result<Response, ApiError> {
+    write.refuse_key()?;
     let command = Command::Retire {
         sequence: sequence.clone(),
     };
@@ -147,15 +159,25 @@ pub(super) async fn advance(
         reason: "missing field `to`".to_owned(),
     };
     let Object(body) = write.body.as_ref().ok_or_else(missing)?;
-    let command = Command::Advance {
-        sequence: sequence.clone(),
-        to: bounded(body.to, "to", ANY_VALUE)?,
-    };
-    let Outcome::Advanced {
+    let to = bounded(body.to, "to", ANY_VALUE)?;
+    let outcome = write
+        .outcome(advance_command(&write, &sequence, to))
+        .await?;
+    let replayed = matches!(outcome, Outcome::Replayed { .. });
+    let (Outcome::Advanced {
         previous,
         high,
         id_form,
-    } = write.outcome(command).await?
+    }
+    | Outcome::Replayed {
+        answer:
+            KeyedAnswer::Advanced {
+                previous,
+                high,
+                id_form,
+            },
+        ..
+    }) = outcome
     else {
         return Err(mismatched());
     };
@@ -166,7 +188,29 @@ pub(super) async fn advance(
         high: high.map(number),
         changed: previous != high,
     };
-    Ok(write.answer(StatusCode::OK, advanced))
+    let answer = write.answer(StatusCode::OK, advanced);
+    Ok(if replayed {
+        keys::replayed(answer)
+    } else {
+        answer
+    })
+}
+
+/// A dry run is nothing that could be repeated by mistake, so a key means nothing there.
+fn advance_command<B>(
+    write: &Write<ChangeOptions, B>,
+    sequence: &SequenceName,
+    to: u64,
+) -> Command {
+    let sequence = sequence.clone();
+    match &write.key {
+        Some(key) if write.options.dry_run == DryRun::No => Command::AdvanceKeyed {
+            key: key.of_advance(&sequence, to),
+            sequence,
+            to,
+        },
+        _ => Command::Advance { sequence, to },
+    }
 }
 
 fn settings(body: &CreateBody) -> Result<Settings, ApiError> {

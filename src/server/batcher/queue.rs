@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::sequence::{
         Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, Origin, RangeCount,
-        SequenceName, SessionId, Settings,
+        RequestKey, SequenceName, SessionId, Settings,
     };
     use crate::server::codec;
 
@@ -114,11 +114,17 @@ mod tests {
             sequence: "x".repeat(NAME_LENGTH_MAX).parse().unwrap(),
             count: RangeCount::ONE,
         };
-        Command::GrantAll {
+        Command::GrantAllKeyed {
+            key: KEY,
             parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
             create: Some(Settings::default()),
         }
     }
+
+    const KEY: RequestKey = RequestKey {
+        id: u128::MAX,
+        request: u128::MAX,
+    };
 
     #[test]
     fn no_command_is_larger_than_its_bound() {
@@ -146,12 +152,19 @@ mod tests {
                     max_lease: Some(RangeCount::ONE),
                 },
             },
-            Command::Retire { sequence },
+            Command::Retire {
+                sequence: sequence.clone(),
+            },
             Command::OpenSession {
                 origin: Origin {
                     node: u64::MAX,
                     nonce: u128::MAX,
                 },
+            },
+            Command::AdvanceKeyed {
+                key: KEY,
+                sequence,
+                to: u64::MAX,
             },
             largest_lease(),
         ];
@@ -214,7 +227,7 @@ mod tests {
             assert!(encode(commands.collect(), place).len() <= BATCH_BYTES_MAX);
             let large = batch
                 .iter()
-                .filter(|pending| matches!(pending.command, Command::GrantAll { .. }));
+                .filter(|pending| matches!(pending.command, Command::GrantAllKeyed { .. }));
             assert!(large.count() <= 1);
         }
         let sent: Vec<Command> = batches

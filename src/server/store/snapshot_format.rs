@@ -1,5 +1,5 @@
 //! The layout of a snapshot: a header, then the sequences in pieces, in the order of their names, then each session
-//! and what its batches were answered, one piece each.
+//! and what its batches were answered, one piece each, then the request keys in pieces, the oldest first.
 //!
 //! `magic | length, header | length, piece | …`, lengths as 32-bit little-endian numbers. The BLAKE3 of all of it
 //! stands in the superblock and travels with the snapshot. Neither side holds more than a piece in memory.
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::sequence::{
-    Answer, Origin, Sequence, SequenceName, Session, SessionId, Table, TableHeader,
+    Answer, Kept, Origin, Sequence, SequenceName, Session, SessionId, Table, TableHeader,
 };
 use crate::server::codec::{self, DecodeError};
 use crate::server::formats::{LogIdFormat, MembershipFormatError, StoredMembershipFormat};
@@ -29,6 +29,9 @@ const PIECE_SEQUENCES_MAX: usize = 256;
 const PIECE_BYTES_MAX: usize = PIECE_SEQUENCES_MAX * 256 + 8;
 /// A session without its answers takes less.
 const SESSION_BYTES_MAX: usize = 256;
+/// A key takes at most 8 KiB: what 256 leases were answered.
+const PIECE_KEYS_MAX: usize = 16;
+const KEYS_BYTES_MAX: usize = PIECE_KEYS_MAX * 8 * 1024 + 8;
 /// What a batch is answered takes a few times the bytes of the batch.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// No table that fits a node's memory comes near it.
@@ -97,6 +100,7 @@ struct HeaderFormat {
     table: TableHeader,
     sequences: u64,
     sessions: u64,
+    keys: u64,
 }
 
 /// The header of a snapshot without sessions.
@@ -132,6 +136,7 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
         table: state.table.header(),
         sequences: count(state.table.len()),
         sessions: count(state.table.sessions().len()),
+        keys: count(state.table.keys().len()),
     };
     write_piece(&mut file, &header)?;
     let mut piece = PieceFormat::new();
@@ -147,6 +152,11 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
     }
     for (id, session) in state.table.sessions().iter() {
         write_session(&mut file, *id, session)?;
+    }
+    let mut keys = state.table.keys().iter().peekable();
+    while keys.peek().is_some() {
+        let piece: Vec<&Kept> = keys.by_ref().take(PIECE_KEYS_MAX).collect();
+        write_piece(&mut file, &piece)?;
     }
     file.flush()?;
     Ok(file.digest())
@@ -165,7 +175,19 @@ pub(super) fn read(file: impl Read) -> Result<(State, Digest), SnapshotError> {
         let (id, session) = read_session(&mut file)?;
         table.restore_session(id, session);
     }
-    if count(table.sessions().len()) != header.sessions || !is_at_end(&mut file)? {
+    let mut keys = 0;
+    while keys < header.keys {
+        let piece = required::<Vec<Kept>, KEYS_BYTES_MAX>(&mut file)?;
+        if piece.is_empty() {
+            return Err(SnapshotError::Length);
+        }
+        for kept in piece {
+            table.restore_key(kept);
+            keys += 1;
+        }
+    }
+    let all = (table.sessions().len(), table.keys().len());
+    if (count(all.0), count(all.1)) != (header.sessions, header.keys) || !is_at_end(&mut file)? {
         return Err(SnapshotError::Length);
     }
     let state = State {
@@ -293,6 +315,7 @@ fn read_header_from(file: &mut impl Read) -> Result<HeaderFormat, SnapshotError>
             table: old.table,
             sequences: old.sequences,
             sessions: 0,
+            keys: 0,
         });
     }
     if magic != *MAGIC {
@@ -404,8 +427,13 @@ mod tests {
         let beyond = |announced: &str, limit: usize| {
             let mut bytes = Vec::new();
             write(&State::default(), &mut bytes).unwrap();
-            // The last of the header are the numbers of sequences and of sessions.
-            let at = bytes.len() - if announced == "sequences" { 16 } else { 8 };
+            // The last of the header are the numbers of sequences, sessions and keys.
+            let at = bytes.len()
+                - match announced {
+                    "sequences" => 24,
+                    "sessions" => 16,
+                    _ => 8,
+                };
             bytes[at] = 1;
             bytes.extend(u32::try_from(limit + 1).unwrap().to_le_bytes());
             refusal(&bytes)
@@ -422,6 +450,10 @@ mod tests {
         assert_eq!(
             beyond("sessions", SESSION_BYTES_MAX),
             "a piece of 257 bytes is longer than 256"
+        );
+        assert_eq!(
+            beyond("keys", KEYS_BYTES_MAX),
+            "a piece of 131081 bytes is longer than 131080"
         );
     }
 

@@ -9,8 +9,8 @@ use openraft::vote::RaftLeaderId;
 
 use super::fixture::*;
 use crate::sequence::{
-    Answer, Answered, BatchHash, EntryId, Origin, Outcome, RangeCount, Refusal, Sequence, Session,
-    SessionId, Settings, Table, TableHeader,
+    Answer, Answered, BatchHash, EntryId, Kept, KeyedAnswer, Origin, Outcome, RangeCount, Refusal,
+    RequestKey, Sequence, Session, SessionId, Settings, Table, TableHeader,
 };
 use crate::server::codec;
 use crate::server::store::database::MetaKey;
@@ -213,7 +213,11 @@ async fn a_snapshot_keeps_its_bytes() {
     };
     same(
         &bytes,
-        &golden("4857736e61700002", "a0000000", "0000000000000000"),
+        &golden(
+            "4857736e61700002",
+            "a8000000",
+            "0000000000000000 0000000000000000",
+        ),
     );
     assert_eq!(digest.checksum, *blake3::hash(&bytes).as_bytes());
     assert_eq!(
@@ -250,10 +254,10 @@ fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
     same(
         &bytes,
         "4857736e61700002
-         32000000
+         3a000000
          00 00 0000000000000000 0000000000000000
          0300000000000000 0900000000000000
-         0100000000000000 0000000000000000
+         0100000000000000 0000000000000000 0000000000000000
          41000000
          0100000000000000
          0200000000000000 6162
@@ -290,16 +294,66 @@ fn a_session_keeps_its_bytes_in_a_snapshot() {
     same(
         &bytes,
         "4857736e61700002
-         32000000
+         3a000000
          00 00 0000000000000000 0000000000000000
          0100000000000000 0000000000000000
-         0000000000000000 0100000000000000
+         0000000000000000 0100000000000000 0000000000000000
          30000000
          0800000000000000 0100000000000000 02000000000000000000000000000000 0300000000000000
          0100000000000000
          38000000
          0700000000000000 06060606060606060606060606060606 0400000000000000 0500000000000000
          0100000000000000 03000000 00000000",
+    );
+    let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
+    assert_eq!(read, state);
+    assert_eq!(read.table.state_hash(), state.table.state_hash());
+}
+
+#[test]
+fn a_request_key_keeps_its_bytes_in_a_snapshot() {
+    let kept = |order, answer| Kept {
+        key: RequestKey {
+            id: order,
+            request: 2,
+        },
+        order: 3 + u64::try_from(order).unwrap(),
+        at_ms: 4,
+        entry: EntryId { term: 5, index: 6 },
+        answer,
+    };
+    let mut table = Table::default();
+    table.restore_key(kept(0, KeyedAnswer::Granted(Vec::new())));
+    table.restore_key(kept(
+        1,
+        KeyedAnswer::Advanced {
+            previous: None,
+            high: Some(7),
+            id_form: crate::IdForm::Number,
+        },
+    ));
+    let state = State {
+        meta: SnapshotMeta::default(),
+        table,
+    };
+
+    let mut bytes = Vec::new();
+    snapshot_format::write(&state, &mut bytes).unwrap();
+
+    same(
+        &bytes,
+        "4857736e61700002
+         3a000000
+         00 00 0000000000000000 0000000000000000
+         0100000000000000 0000000000000000
+         0000000000000000 0000000000000000 0200000000000000
+         9a000000
+         0200000000000000
+         00000000000000000000000000000000 02000000000000000000000000000000 0300000000000000
+         0400000000000000 0500000000000000 0600000000000000 00000000 0000000000000000
+         01000000000000000000000000000000 02000000000000000000000000000000 0400000000000000
+         0400000000000000 0500000000000000 0600000000000000 01000000
+         00 01 0700000000000000 00000000",
     );
     let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
     assert_eq!(read, state);
