@@ -65,7 +65,8 @@ pub(crate) fn decode<T: DeserializeOwned, const LIMIT: usize>(
 mod tests {
     use super::*;
     use crate::sequence::{
-        Batch, BatchHash, Changes, Command, GrantPart, GrantParts, RangeCount, SessionId, Settings,
+        Batch, BatchHash, Changes, Command, GrantPart, GrantParts, Origin, RangeCount, RequestKey,
+        SessionId, Settings,
     };
 
     fn batch() -> Batch {
@@ -141,13 +142,55 @@ mod tests {
         05000000 0100000000000000 0200000000000000 6162 03000000 01 \
         0100000000000000 0100000000000000 ffffffffffff1f00 0000000000000000 40420f00";
 
+    /// Those of sessions and request keys.
+    fn batch_of_a_session() -> Batch {
+        let sequence: crate::SequenceName = "ab".parse().unwrap();
+        let part = GrantPart {
+            sequence: sequence.clone(),
+            count: RangeCount::constant(3),
+        };
+        let key = RequestKey { id: 1, request: 2 };
+        Batch {
+            session: SessionId::opened_at(3),
+            commands: vec![
+                Command::GrantAllKeyed {
+                    key,
+                    parts: part.into(),
+                    create: None,
+                },
+                Command::AdvanceKeyed {
+                    key,
+                    sequence,
+                    to: 5,
+                },
+                Command::OpenSession {
+                    origin: Origin { node: 4, nonce: 6 },
+                },
+            ],
+            ..batch()
+        }
+    }
+
+    const BATCH_OF_A_SESSION_GOLDEN: &str = "\
+        0300000000000000 0200000000000000 0100000000000000 09090909090909090909090909090909 \
+        0300000000000000 \
+        06000000 01000000000000000000000000000000 02000000000000000000000000000000 \
+        0100000000000000 0200000000000000 6162 03000000 00 \
+        07000000 01000000000000000000000000000000 02000000000000000000000000000000 \
+        0200000000000000 6162 0500000000000000 \
+        08000000 0400000000000000 06000000000000000000000000000000";
+
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     #[test]
     fn a_batch_keeps_its_bytes() {
-        for (batch, golden) in [(batch(), BATCH_GOLDEN), (later_batch(), LATER_BATCH_GOLDEN)] {
+        for (batch, golden) in [
+            (batch(), BATCH_GOLDEN),
+            (later_batch(), LATER_BATCH_GOLDEN),
+            (batch_of_a_session(), BATCH_OF_A_SESSION_GOLDEN),
+        ] {
             let bytes = encode(&batch);
 
             assert_eq!(hex(&bytes), golden.replace(' ', ""));

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::sequence::{
-    Answered, Batch, BatchHash, Changes, Command, EntryId, GrantPart, Origin, Outcome, RangeCount,
-    Refusal as TableRefusal, SessionId, Settings, Table, testing,
+    Answered, Batch, BatchHash, Changes, Command, EntryId, GrantPart, KeyedAnswer, Origin, Outcome,
+    RangeCount, Refusal as TableRefusal, SessionId, Settings, Table, testing,
 };
 use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
@@ -447,10 +447,39 @@ fn outcomes_of_later_commands_keep_their_bytes() {
     };
     let applied = Table::default().apply(testing::at(9), &[testing::batch(vec![opened; 2])]);
     for outcome in testing::outcomes(applied).concat() {
-        keeps(&outcome, "08000000 01 0900000000000000");
+        keeps(&outcome, "09000000 01 0900000000000000");
     }
     let other = Outcome::Opened { session: None };
-    keeps(&other, "08000000 00");
+    keeps(&other, "09000000 00");
+    let replayed = |answer| Outcome::Replayed {
+        entry: EntryId { term: 1, index: 3 },
+        answer,
+    };
+    keeps(
+        &replayed(KeyedAnswer::Granted(Vec::new())),
+        "08000000 0100000000000000 0300000000000000 00000000 0000000000000000",
+    );
+    let advanced = KeyedAnswer::Advanced {
+        previous: None,
+        high: Some(7),
+        id_form: crate::IdForm::Text,
+    };
+    keeps(
+        &replayed(advanced),
+        "08000000 0100000000000000 0300000000000000 01000000 00 01 0700000000000000 01000000",
+    );
+    keeps(
+        &Outcome::Refused(TableRefusal::KeyReused),
+        "03000000 0b000000",
+    );
+    let keys = TableRefusal::TooManyKeys {
+        limit: 1,
+        seconds: 2,
+    };
+    keeps(
+        &Outcome::Refused(keys),
+        "03000000 0c000000 0100000000000000 0200000000000000",
+    );
 }
 
 #[test]
