@@ -414,7 +414,10 @@ impl<F: Read> Read for Hashing<F> {
 mod tests {
     use super::*;
     use crate::sequence::testing::{at, batch};
-    use crate::sequence::{Command, Settings};
+    use crate::sequence::{
+        Batch, Command, GRANT_PARTS_MAX, GrantPart, Origin, RangeCount, RequestKey, Settings,
+    };
+    use crate::server::types::BATCH_BYTES_MAX;
 
     fn refusal(bytes: &[u8]) -> String {
         read(bytes).unwrap_err().to_string()
@@ -471,9 +474,71 @@ mod tests {
             ..State::default()
         };
 
+        assert_read_back(state);
+    }
+
+    fn assert_read_back(state: State) {
         let mut bytes = Vec::new();
         write(&state, &mut bytes).unwrap();
 
         assert_eq!(read(&*bytes).unwrap().0, state);
+    }
+
+    /// As many leases as one command has, each of the shortest name.
+    fn leases(key: u128) -> Command {
+        let part = GrantPart {
+            sequence: "p".parse().unwrap(),
+            count: RangeCount::ONE,
+        };
+        Command::GrantAllKeyed {
+            key: RequestKey {
+                id: key,
+                request: 0,
+            },
+            parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
+            create: Some(Settings::default()),
+        }
+    }
+
+    #[test]
+    fn what_the_largest_batches_are_answered_fits() {
+        let mut table = Table::default();
+        let origin = Origin { node: 1, nonce: 2 };
+        table.apply(at(1), &[batch(vec![Command::OpenSession { origin }])]);
+        let sent = |number, keys: std::ops::Range<u128>| Batch {
+            session: SessionId::opened_at(1),
+            number,
+            ..batch(keys.map(leases).collect())
+        };
+        let in_one = (1..).find(|count| {
+            let bytes = codec::encode(&sent(1, 0..count + 1)).len();
+            BATCH_BYTES_MAX < bytes
+        });
+        let in_one = in_one.unwrap();
+
+        // Granted, and granted before.
+        table.apply(at(2), &[sent(1, 0..in_one), sent(2, 0..in_one)]);
+
+        let sessions = table.sessions().iter();
+        let answers: usize = sessions.map(|(_, session)| session.answers.len()).sum();
+        assert_eq!(answers, 2);
+        assert_read_back(State {
+            table,
+            ..State::default()
+        });
+    }
+
+    #[test]
+    fn a_piece_of_the_largest_keys_fits() {
+        let mut table = Table::default();
+        for key in 0..=PIECE_KEYS_MAX as u128 {
+            table.apply(at(u64::MAX), &[batch(vec![leases(key)])]);
+        }
+        assert_eq!(table.keys().len(), PIECE_KEYS_MAX + 1);
+
+        assert_read_back(State {
+            table,
+            ..State::default()
+        });
     }
 }
