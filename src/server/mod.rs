@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use self::api::{Api, Service};
 use self::batcher::Batcher;
@@ -80,11 +81,16 @@ pub(crate) async fn run(config: Config, stop: impl Future<Output = ()>) -> Resul
         Ok(None) => (None, Ok(())),
         Err(error) => (None, Err(error)),
     };
-    let drain = match &ended {
-        Ok(()) => DRAIN_TIMEOUT,
-        Err(_) => DRAIN_TIMEOUT_FAILED,
-    };
-    node.stop(consensus, drain).await;
+    match &ended {
+        Ok(()) => {
+            node.stopping.cancel();
+            if let Some(consensus) = &consensus {
+                consensus.resign().await;
+            }
+            node.stop(consensus, DRAIN_TIMEOUT).await;
+        }
+        Err(_) => node.stop(consensus, DRAIN_TIMEOUT_FAILED).await,
+    }
     ended
 }
 
@@ -98,6 +104,8 @@ struct Node {
     connections_max: usize,
     http: axum_server::Handle<SocketAddr>,
     service: watch::Sender<Option<Arc<Service>>>,
+    /// Cancelled once the node is asked to end.
+    stopping: CancellationToken,
     failed: Option<StoreFailed>,
     closed: Option<StoreClosed>,
     /// Serves workers, and ends by itself once their connections are drained.
@@ -125,6 +133,7 @@ impl Node {
             connections_max,
             http: axum_server::Handle::new(),
             service: watch::Sender::new(None),
+            stopping: CancellationToken::new(),
             failed: None,
             closed: None,
             front: Tasks::default(),
@@ -184,6 +193,7 @@ impl Node {
             consensus: consensus.clone(),
             cluster: record.cluster,
             auto_create: self.config.auto_create,
+            stopping: self.stopping.clone(),
             recovered: self.watch_recovery(consensus.clone(), store.last_log_id),
         })));
         Ok(consensus)

@@ -48,6 +48,9 @@ pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) 
     let Ok(service) = api.service() else {
         return unready("starting\n");
     };
+    if service.stopping.is_cancelled() {
+        return unready("draining\n");
+    }
     match service.consensus.disk().state() {
         // First, because it keeps the node from hearing of its leader.
         DiskState::Stuck => unready("disk does not answer\n"),

@@ -26,6 +26,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::listener::{CONNECTIONS_MAX, serve};
 
@@ -52,6 +53,8 @@ pub(crate) struct Service {
     pub(crate) cluster: ClusterId,
     /// What a lease of a sequence that is not there does.
     pub(crate) auto_create: AutoCreate,
+    /// Cancelled once the node is asked to end.
+    pub(crate) stopping: CancellationToken,
     /// Whether the table holds all that this node may have answered from in an earlier life (I6).
     pub(crate) recovered: watch::Receiver<bool>,
 }

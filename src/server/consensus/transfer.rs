@@ -112,6 +112,23 @@ impl Consensus {
         self.successor_of(leadership, successor).await
     }
 
+    /// Hands leadership over because this node is about to end, where it leads and is not alone: the others go on at once
+    /// instead of missing it first. Where nobody can take over, they elect a leader once it is gone.
+    pub(crate) async fn resign(&self) {
+        if self.raft().voter_ids().eq([self.node()]) {
+            return;
+        }
+        match self.transfer_leader(None).await {
+            Ok(peer) => {
+                tracing::info!(%peer, "leadership handed over before this node ends");
+            }
+            Err(TransferError::NotLeader) => {}
+            Err(error) => {
+                tracing::warn!(%error, "leadership not handed over before this node ends")
+            }
+        }
+    }
+
     /// The voters that could lead, and how to reach them.
     async fn fit_voters(
         &self,
