@@ -220,8 +220,22 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
     disks[0].clear();
     cluster.all_ready(PATIENCE).await.unwrap();
     load.wait_until_granted(100).await;
+    // And is prepared for the next time.
+    wait_until_there(&data_dir.join("ballast")).await;
 
     load.verify(&cluster).await;
+}
+
+async fn wait_until_there(path: &Path) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !path.exists() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{} is not made",
+            path.display()
+        );
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

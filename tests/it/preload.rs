@@ -118,10 +118,15 @@ impl Faults {
         }
     }
 
+    /// Whether the fault was met.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.hit().exists()
+    }
+
     /// Waits until the fault was met.
     pub(crate) async fn wait_until_hit(&self) {
         let deadline = std::time::Instant::now() + PATIENCE;
-        while !self.hit().exists() {
+        while !self.is_hit() {
             assert!(
                 std::time::Instant::now() < deadline,
                 "no call met the fault"

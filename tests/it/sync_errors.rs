@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use highwater::chaos::{ClusterSize, LocalCluster};
+use highwater::chaos::{ClusterSize, LocalCluster, Program};
 use highwater::client::{Client, ClientError};
 use highwater::wire::ProblemOutcome;
 use highwater::{RangeCount, SequenceName};
@@ -45,9 +46,12 @@ fn fail<'a>(call: &'a str, path: &'a str, nth: u32) -> Fault<'a> {
 }
 
 /// A cluster of one whose disk can fail.
-async fn lone(faults: &Faults, directory: &std::path::Path) -> LocalCluster {
-    let mut cluster =
-        LocalCluster::create(directory, ClusterSize::One, faults.program(&[])).unwrap();
+async fn lone(faults: &Faults, directory: &Path) -> LocalCluster {
+    lone_of(faults.program(&[]), directory).await
+}
+
+async fn lone_of(program: Program, directory: &Path) -> LocalCluster {
+    let mut cluster = LocalCluster::create(directory, ClusterSize::One, program).unwrap();
     cluster.start_all().unwrap();
     cluster.all_ready(PATIENCE).await.unwrap();
     cluster
@@ -57,17 +61,38 @@ async fn lone(faults: &Faults, directory: &std::path::Path) -> LocalCluster {
 async fn lease_until_one_fails(
     client: &Client,
     sequence: &SequenceName,
+    faults: &Faults,
     last: &mut u64,
 ) -> ClientError {
+    let deadline = Instant::now() + PATIENCE;
     loop {
+        let failed = faults.is_hit();
         match client.lease(sequence, RangeCount::ONE).await {
             Ok(grant) => {
+                assert!(!failed, "I3: granted {grant:?} on a disk that had failed");
                 assert!(*last < grant.first(), "I1, I2");
                 *last = grant.last();
             }
             Err(error) => return error,
         }
+        assert!(Instant::now() < deadline, "no call met the fault");
     }
+}
+
+/// What the node asked of its disk after the call that failed, as far as it was a sync. Forgets what was traced.
+fn syncs_after_the_failure(calls: &Path) -> Vec<String> {
+    let traced = fs::read_to_string(calls).unwrap();
+    fs::remove_file(calls).unwrap();
+    let lines = traced.lines();
+    let after = lines.skip_while(|line| !line.starts_with("failed "));
+    let after: Vec<&str> = after.collect();
+    assert!(!after.is_empty(), "the library failed nothing: {traced}");
+    let is_sync = |line: &&str| line.starts_with("fsync ") || line.starts_with("fdatasync ");
+    after
+        .into_iter()
+        .filter(is_sync)
+        .map(str::to_owned)
+        .collect()
 }
 
 #[tokio::test]
@@ -107,7 +132,9 @@ async fn the_library_stands_between_a_node_and_every_write_and_sync() {
 async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anything() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::new(directory.path());
-    let mut cluster = lone(&faults, directory.path()).await;
+    let (tracing, calls) = faults.tracing();
+    let program = faults.program(&tracing.each_ref().map(String::as_str));
+    let mut cluster = lone_of(program, directory.path()).await;
     let sequence = world::sequence(&cluster, "p").await;
     let client = world::client(&cluster);
     let data_dir = cluster.data_dir(1).unwrap().display().to_string();
@@ -116,7 +143,7 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
     for round in 1..=rounds() {
         for ((call, path), number) in STEPS.into_iter().zip(round..) {
             faults.plant(fail(call, path, 1 + number * 3 % 7));
-            let error = lease_until_one_fails(&client, &sequence, &mut last).await;
+            let error = lease_until_one_fails(&client, &sequence, &faults, &mut last).await;
 
             assert_eq!(
                 error.outcome(),
@@ -135,6 +162,8 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
             );
             assert!(line.starts_with(&said), "{call} {path}: {line}");
             assert!(line.contains("Input/output error"), "{line}");
+            let syncs = syncs_after_the_failure(&calls);
+            assert!(syncs.is_empty(), "{call} {path} failed, and then: {syncs:?}");
 
             faults.lift();
             cluster.start_all().unwrap();
@@ -274,10 +303,10 @@ async fn a_failed_write_or_sync_of_a_snapshot_ends_the_node_and_the_next_start_t
     load.verify(&cluster).await;
 }
 
-async fn wait_until_there(snapshots: &std::path::Path) {
-    let deadline = std::time::Instant::now() + PATIENCE;
+async fn wait_until_there(snapshots: &Path) {
+    let deadline = Instant::now() + PATIENCE;
     while fs::read_dir(snapshots).unwrap().count() == 0 {
-        assert!(std::time::Instant::now() < deadline, "no snapshot");
+        assert!(Instant::now() < deadline, "no snapshot");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
@@ -297,7 +326,7 @@ async fn an_error_that_the_database_sleeps_over_ends_the_node_too() {
             action: Action::FailLate(EIO),
             ..fail("pwrite", "/sled/db", nth)
         });
-        lease_until_one_fails(&client, &sequence, &mut last).await;
+        lease_until_one_fails(&client, &sequence, &faults, &mut last).await;
 
         let Ended {
             code,
