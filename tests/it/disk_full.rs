@@ -232,11 +232,7 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
 async fn wait_until_there(path: &Path) {
     let deadline = Instant::now() + PATIENCE;
     while !path.exists() {
-        assert!(
-            Instant::now() < deadline,
-            "{} is not made",
-            path.display()
-        );
+        assert!(Instant::now() < deadline, "{} is not made", path.display());
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

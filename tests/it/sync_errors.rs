@@ -163,7 +163,10 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
             assert!(line.starts_with(&said), "{call} {path}: {line}");
             assert!(line.contains("Input/output error"), "{line}");
             let syncs = syncs_after_the_failure(&calls);
-            assert!(syncs.is_empty(), "{call} {path} failed, and then: {syncs:?}");
+            assert!(
+                syncs.is_empty(),
+                "{call} {path} failed, and then: {syncs:?}"
+            );
 
             faults.lift();
             cluster.start_all().unwrap();

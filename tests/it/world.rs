@@ -186,7 +186,10 @@ pub(crate) async fn wait_until_one_ends(cluster: &mut LocalCluster) -> Ended {
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(std::time::Instant::now() < deadline, "no node has ended by itself");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "no node has ended by itself"
+        );
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -426,10 +426,7 @@ async fn a_hanging_follower_gets_a_snapshot(retention: Retention, large: bool) {
     }
     wait_until(|| behind < leader.purged().map(|purged| purged.index())).await;
     let kept = leader.log_size.above(None);
-    let most = (
-        lag.entries.saturating_mul(2),
-        lag.bytes.saturating_mul(2),
-    );
+    let most = (lag.entries.saturating_mul(2), lag.bytes.saturating_mul(2));
     assert!(kept.entries <= most.0 && kept.bytes <= most.1, "{kept:?}");
 
     place.disk.go_on();
