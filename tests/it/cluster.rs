@@ -1,9 +1,10 @@
 //! Three nodes that work: order across nodes, and what a lost quorum means.
 
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use highwater::RangeCount;
-use highwater::chaos::{ClusterSize, LocalCluster};
+use highwater::chaos::{ClusterSize, Connection, LocalCluster};
 use highwater::wire::ProblemOutcome;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
@@ -254,4 +255,30 @@ async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
         shown.expect("nobody is waited for so long"),
         (true.into(), false.into())
     );
+}
+
+#[tokio::test]
+async fn a_node_that_is_told_to_stop_does_not_wait_for_what_nobody_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let others = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    cluster.kill(&others).await.unwrap();
+    let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+    let mut waiting = Connection::open(&url).await.unwrap();
+    waiting.ask("GET", "/livez", "").await.unwrap();
+    let lease = "/v1/sequences/p/leases?timeout=60s";
+    waiting.send("POST", lease, "").await.unwrap();
+    // By now it has arrived.
+    assert_eq!(
+        send("GET", &format!("{url}/livez"), "", &[]).await.status,
+        200
+    );
+
+    let within = Duration::from_secs(30);
+    let ended = cluster.terminate(&[leader], within).await;
+
+    let ended = ended.expect("it waits for the request");
+    assert!(ended.iter().all(ExitStatus::success), "{ended:?}");
 }
