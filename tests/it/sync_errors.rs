@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use highwater::chaos::{ClusterSize, LocalCluster, Program};
+use highwater::chaos::{ClusterSize, Connection, LocalCluster, Program};
 use highwater::client::{Client, ClientError};
 use highwater::wire::ProblemOutcome;
 use highwater::{RangeCount, SequenceName};
@@ -184,6 +184,32 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
     let lines = log.lines().filter(|line| line.starts_with("highwater: "));
     let ends = usize::try_from(rounds()).unwrap() * STEPS.len();
     assert_eq!(lines.count(), ends, "one line each time: {log}");
+}
+
+#[tokio::test]
+async fn a_node_whose_disk_failed_does_not_wait_for_what_it_cannot_serve() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = lone(&faults, directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let url = cluster.urls().remove(0);
+    let mut first = Connection::open(&url).await.unwrap();
+    let mut second = Connection::open(&url).await.unwrap();
+    faults.plant(Fault {
+        action: Action::FailLate(EIO),
+        ..fail("fdatasync", "/node-1/", 1)
+    });
+
+    // The first is on its way to the disk, the second behind it.
+    let lease = "/v1/sequences/p/leases?timeout=60s";
+    first.send("POST", lease, "").await.unwrap();
+    faults.wait_until_hit().await;
+    second.send("POST", lease, "").await.unwrap();
+    let ends = wait_until_one_ends(&mut cluster);
+    let ended = timeout(Duration::from_secs(30), ends).await;
+
+    let ended = ended.expect("it waits for the second");
+    assert!(ended.last_line.contains(" failed: "), "{ended:?}");
 }
 
 // deventlab/d-engine#404: whichever node's disk it is.
