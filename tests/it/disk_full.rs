@@ -11,8 +11,8 @@ use crate::load::Load;
 use crate::mounts::{self, SmallDisk};
 use crate::preload::{Action, Fault, Faults};
 use crate::world::{
-    self, PATIENCE, POLL_INTERVAL, send, wait_until_it_says, wait_until_led_by_another,
-    wait_until_one_ends,
+    self, PATIENCE, POLL_INTERVAL, send, wait_until_all_have_the_log, wait_until_it_says,
+    wait_until_led_by_another, wait_until_one_ends,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -268,21 +268,6 @@ async fn a_follower_whose_disk_is_full_ends_and_returns_while_the_others_grant()
     cluster.all_ready(PATIENCE).await.unwrap();
     load.wait_until_granted(100).await;
     load.verify(&cluster).await;
-}
-
-/// Waits until the last entry is on every disk: a grant needs two of three.
-async fn wait_until_all_have_the_log(url: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
-        let members = shown.json()["members"].clone();
-        let mut members = members.as_array().unwrap().iter();
-        if members.all(|member| member["lag"] == 0) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{}", shown.text);
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
 }
 
 /// The term and the leader in it, as this node sees them.

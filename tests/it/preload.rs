@@ -33,8 +33,8 @@ pub(crate) fn compile(source: &str, directory: &Path) -> PathBuf {
 pub(crate) enum Action {
     /// One call fails with this errno; later ones succeed.
     Fail(i32),
-    /// One call fails with it half a second after it was made.
-    FailLate(i32),
+    /// One call fails with it so many milliseconds after it was made.
+    FailLate(i32, u32),
     /// From this call on all that match wait until the fault is lifted.
     Hang,
 }
@@ -100,7 +100,7 @@ impl Faults {
         } = fault;
         let (code, delay_ms) = match action {
             Action::Fail(code) => (code, 0),
-            Action::FailLate(code) => (code, 500),
+            Action::FailLate(code, delay_ms) => (code, delay_ms),
             Action::Hang => (0, 0),
         };
         self.lift();

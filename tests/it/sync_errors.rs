@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use highwater::chaos::{ClusterSize, Connection, LocalCluster, Program};
@@ -14,8 +15,8 @@ use tokio::time::timeout;
 use crate::load::Load;
 use crate::preload::{Action, Fault, Faults};
 use crate::world::{
-    self, Ended, PATIENCE, POLL_INTERVAL, send, three_nodes_of, wait_until_it_says,
-    wait_until_led_by_another, wait_until_one_ends,
+    self, Ended, PATIENCE, POLL_INTERVAL, send, three_nodes_of, wait_until_all_have_the_log,
+    wait_until_it_says, wait_until_led_by_another, wait_until_one_ends,
 };
 
 const EIO: i32 = 5;
@@ -61,7 +62,7 @@ async fn lone_of(program: Program, directory: &Path) -> LocalCluster {
 async fn lease_until_one_fails(
     client: &Client,
     sequence: &SequenceName,
-    faults: &Faults,
+    (faults, what): (&Faults, &str),
     last: &mut u64,
 ) -> ClientError {
     let deadline = Instant::now() + PATIENCE;
@@ -69,7 +70,7 @@ async fn lease_until_one_fails(
         let failed = faults.is_hit();
         match client.lease(sequence, RangeCount::ONE).await {
             Ok(grant) => {
-                assert!(!failed, "I3: granted {grant:?} on a disk that had failed");
+                assert!(!failed, "I3: {} granted after {what} failed", grant.first());
                 assert!(*last < grant.first(), "I1, I2");
                 *last = grant.last();
             }
@@ -143,7 +144,9 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
     for round in 1..=rounds() {
         for ((call, path), number) in STEPS.into_iter().zip(round..) {
             faults.plant(fail(call, path, 1 + number * 3 % 7));
-            let error = lease_until_one_fails(&client, &sequence, &faults, &mut last).await;
+            let what = format!("{call} {path}");
+            let on = (&faults, what.as_str());
+            let error = lease_until_one_fails(&client, &sequence, on, &mut last).await;
 
             assert_eq!(
                 error.outcome(),
@@ -186,29 +189,32 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
     assert_eq!(lines.count(), ends, "one line each time: {log}");
 }
 
-#[tokio::test]
-async fn a_node_whose_disk_failed_does_not_wait_for_what_it_cannot_serve() {
+// What it was asked waits for a leader, and would for a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_disk_failed_does_not_wait_for_what_nobody_serves() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::new(directory.path());
-    let mut cluster = lone(&faults, directory.path()).await;
-    world::sequence(&cluster, "p").await;
-    let url = cluster.urls().remove(0);
-    let mut first = Connection::open(&url).await.unwrap();
-    let mut second = Connection::open(&url).await.unwrap();
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let (failing, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    let url = cluster.urls().remove(usize::try_from(failing - 1).unwrap());
+    let mut waiting = Connection::open(&url).await.unwrap();
+    waiting.ask("GET", "/livez", "").await.unwrap();
+    let path = format!("/node-{failing}/");
     faults.plant(Fault {
-        action: Action::FailLate(EIO),
-        ..fail("fdatasync", "/node-1/", 1)
+        action: Action::FailLate(EIO, 3_000),
+        ..fail("fdatasync", &path, 1)
     });
 
-    // The first is on its way to the disk, the second behind it.
-    let lease = "/v1/sequences/p/leases?timeout=60s";
-    first.send("POST", lease, "").await.unwrap();
+    world::sequence(&cluster, "p").await;
     faults.wait_until_hit().await;
-    second.send("POST", lease, "").await.unwrap();
+    cluster.kill(&[leader, other]).await.unwrap();
+    let lease = "/v1/sequences/p/leases?timeout=60s";
+    waiting.send("POST", lease, "").await.unwrap();
     let ends = wait_until_one_ends(&mut cluster);
     let ended = timeout(Duration::from_secs(30), ends).await;
 
-    let ended = ended.expect("it waits for the second");
+    let ended = ended.expect("it waits for the request");
     assert!(ended.last_line.contains(" failed: "), "{ended:?}");
 }
 
@@ -352,10 +358,10 @@ async fn an_error_that_the_database_sleeps_over_ends_the_node_too() {
     let mut last = 0;
     for nth in 1..=rounds() {
         faults.plant(Fault {
-            action: Action::FailLate(EIO),
+            action: Action::FailLate(EIO, 500),
             ..fail("pwrite", "/sled/db", nth)
         });
-        lease_until_one_fails(&client, &sequence, &faults, &mut last).await;
+        lease_until_one_fails(&client, &sequence, (&faults, "pwrite"), &mut last).await;
 
         let Ended {
             code,
@@ -465,4 +471,28 @@ async fn a_node_whose_disk_hangs_says_so_and_ends_when_it_is_asked_to() {
     cluster.all_ready(PATIENCE).await.unwrap();
     let after = client.lease(&sequence, RangeCount::ONE).await.unwrap();
     assert!(before.last() < after.first() && after.first() <= before.last() + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_waits_for_its_vote_to_be_stored_ends_when_it_is_asked_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    wait_until_all_have_the_log(&cluster.urls()[0]).await;
+
+    // The next that it has to store is a vote.
+    let voter = leader % 3 + 1;
+    faults.plant(Fault {
+        action: Action::Hang,
+        ..fail("fdatasync", &format!("/node-{voter}/"), 1)
+    });
+    cluster.kill(&[leader]).await.unwrap();
+    faults.wait_until_hit().await;
+    let ended = cluster.terminate(&[voter], Duration::from_secs(30)).await;
+
+    let ended = ended.expect("it waits for its disk");
+    assert!(ended.iter().all(ExitStatus::success), "{ended:?}");
+    faults.lift();
 }
