@@ -408,6 +408,32 @@ async fn where_the_leaders_disk_hangs_another_node_leads_and_grants() {
     load.verify(&cluster).await;
 }
 
+// Under load its queue fills soon, and it falls silent by itself. With little to do it would lead on for as long as its
+// disk hangs, and then be silent at the worst moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_with_little_to_do_whose_disk_hangs_hands_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+
+    faults.plant(Fault {
+        action: Action::Hang,
+        ..fail("fdatasync", &format!("/node-{leader}/"), 1)
+    });
+    // Its followers are a quorum without it.
+    let before = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+    faults.wait_until_hit().await;
+    wait_until_led_by_another(&mut cluster, leader).await;
+    let after = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+
+    assert_eq!(after.first(), before.last() + 1);
+    faults.lift();
+    cluster.all_ready(PATIENCE).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_followers_hung_disk_costs_nothing_but_its_copy() {
     let directory = tempfile::tempdir().unwrap();
