@@ -183,8 +183,7 @@ async fn nodes_that_are_asked_to_stop_end_by_themselves_and_continue_later() {
 #[tokio::test]
 async fn five_nodes_serve_with_two_of_them_lost() {
     let directory = tempfile::tempdir().unwrap();
-    let mut cluster =
-        LocalCluster::create(directory.path(), ClusterSize::Five, world::program()).unwrap();
+    let mut cluster = LocalCluster::create(directory.path(), ClusterSize::Five, program()).unwrap();
     cluster.start_all().unwrap();
     cluster.all_ready(PATIENCE).await.unwrap();
     let sequence = world::sequence(&cluster, "p").await;

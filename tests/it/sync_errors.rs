@@ -164,7 +164,8 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
                 "highwater: the disk of {data_dir} failed: look at it, then start the node again: "
             );
             assert!(line.starts_with(&said), "{call} {path}: {line}");
-            assert!(line.contains("Input/output error"), "{line}");
+            let reason = "then start the node again: Input/output error (os error 5)";
+            assert!(line.ends_with(reason), "{call} {path}: {line}");
             let syncs = syncs_after_the_failure(&calls);
             assert!(
                 syncs.is_empty(),

@@ -393,15 +393,13 @@ async fn what_waits_for_the_leader_is_bounded_and_goes_into_entries_that_fit() {
 }
 
 /// A follower's disk stands still while its leader's log grows by twice this lag; its process is well.
-async fn a_hanging_follower_gets_a_snapshot(retention: Retention, large: bool) {
+async fn a_hanging_follower_gets_a_snapshot(
+    retention: Retention,
+    batch_of: impl Fn(Command) -> Vec<Command>,
+) {
     let cluster = cluster(3).await;
     let nodes = cluster.start(retention).await;
-    let grant = sequence(&nodes, &"n".repeat(32)).await;
-    let commands = if large {
-        large_batch(grant)
-    } else {
-        vec![grant]
-    };
+    let commands = batch_of(sequence(&nodes, &"n".repeat(32)).await);
     let created = stored_leader(&nodes).await.applied();
     wait_until(|| nodes.iter().all(|node| created <= node.applied())).await;
     let (slow, place) = nodes
@@ -452,7 +450,7 @@ async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and
         kept: 10,
         lag: stretch(200),
     };
-    a_hanging_follower_gets_a_snapshot(retention, false).await;
+    a_hanging_follower_gets_a_snapshot(retention, |grant| vec![grant]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -468,5 +466,5 @@ async fn a_follower_that_is_too_many_bytes_behind_does_not_hold_back_a_purge_eit
             bytes: 2 * 1024 * 1024,
         },
     };
-    a_hanging_follower_gets_a_snapshot(retention, true).await;
+    a_hanging_follower_gets_a_snapshot(retention, large_batch).await;
 }

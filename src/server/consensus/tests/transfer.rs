@@ -7,7 +7,7 @@ use super::*;
 use crate::sequence::Command;
 use crate::server::consensus::protocol::{Call, Reply, TransferLeaderReply};
 use crate::server::consensus::transfer::TransferError;
-use crate::server::consensus::{Leader, Retention};
+use crate::server::consensus::Retention;
 
 /// Three nodes by what they are: one leads, one follows, and one follows whose disk is full.
 struct Roles {
