@@ -5,9 +5,9 @@ use openraft::async_runtime::watch::WatchReceiver;
 use super::stored::{Cluster, StoredNode, cluster, sequence, stored_leader};
 use super::*;
 use crate::sequence::Command;
+use crate::server::consensus::Retention;
 use crate::server::consensus::protocol::{Call, Reply, TransferLeaderReply};
 use crate::server::consensus::transfer::TransferError;
-use crate::server::consensus::Retention;
 
 /// Three nodes by what they are: one leads, one follows, and one follows whose disk is full.
 struct Roles {
