@@ -1,11 +1,15 @@
 //! Three nodes that work: order across nodes, and what a lost quorum means.
 
+use std::process::ExitStatus;
+use std::time::Duration;
+
 use highwater::RangeCount;
-use highwater::chaos::{ClusterSize, LocalCluster};
+use highwater::chaos::{ClusterSize, Connection, LocalCluster};
 use highwater::wire::ProblemOutcome;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::timeout;
 
-use crate::world::{self, PATIENCE, send, three_nodes};
+use crate::world::{self, PATIENCE, program, send, three_nodes};
 
 // matrixorigin/matrixone#25911: inclusive bounds, nothing skipped, nothing shared.
 #[tokio::test]
@@ -179,8 +183,7 @@ async fn nodes_that_are_asked_to_stop_end_by_themselves_and_continue_later() {
 #[tokio::test]
 async fn five_nodes_serve_with_two_of_them_lost() {
     let directory = tempfile::tempdir().unwrap();
-    let mut cluster =
-        LocalCluster::create(directory.path(), ClusterSize::Five, world::program()).unwrap();
+    let mut cluster = LocalCluster::create(directory.path(), ClusterSize::Five, program()).unwrap();
     cluster.start_all().unwrap();
     cluster.all_ready(PATIENCE).await.unwrap();
     let sequence = world::sequence(&cluster, "p").await;
@@ -214,14 +217,19 @@ async fn wait_until_stopped(pid: i32) {
     let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     while !tasks().all(is_stopped) {
         assert!(std::time::Instant::now() < deadline, "it does not stop");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test]
 async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
     let directory = tempfile::tempdir().unwrap();
-    let mut cluster = three_nodes(directory.path()).await;
+    let mut cluster =
+        LocalCluster::create(directory.path(), ClusterSize::Three, program()).unwrap();
+    // A connection that falls silent is cut after 24 of these.
+    cluster.serve_with(&["--heartbeat-ms", "1000"]);
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let silent = leader % 3 + 1;
     let pid = i32::try_from(cluster.pid(silent).unwrap()).unwrap();
@@ -230,9 +238,8 @@ async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
 
     let reachable = async || {
-        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[])
-            .await
-            .json();
+        let url = format!("{url}/v1/cluster?timeout=60s");
+        let shown = send("GET", &url, "", &[]).await.json();
         let members = shown["members"].as_array().unwrap().clone();
         let of = |id| members.iter().find(|member| member["id"] == id).unwrap();
         (
@@ -242,5 +249,35 @@ async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
     };
 
     // Its connection is still open, so only the survey's own time-out ends the waiting.
-    assert_eq!(reachable().await, (true.into(), false.into()));
+    let shown = timeout(Duration::from_secs(15), reachable()).await;
+    assert_eq!(
+        shown.expect("nobody is waited for so long"),
+        (true.into(), false.into())
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_is_told_to_stop_does_not_wait_for_what_nobody_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let others = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    cluster.kill(&others).await.unwrap();
+    let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+    let mut waiting = Connection::open(&url).await.unwrap();
+    waiting.ask("GET", "/livez", "").await.unwrap();
+    let lease = "/v1/sequences/p/leases?timeout=60s";
+    waiting.send("POST", lease, "").await.unwrap();
+    // By now it has arrived.
+    assert_eq!(
+        send("GET", &format!("{url}/livez"), "", &[]).await.status,
+        200
+    );
+
+    let within = Duration::from_secs(30);
+    let ended = cluster.terminate(&[leader], within).await;
+
+    let ended = ended.expect("it waits for the request");
+    assert!(ended.iter().all(ExitStatus::success), "{ended:?}");
 }

@@ -1,6 +1,7 @@
 //! Full disks: nothing is promised that cannot be kept, and what was refused is served again once there is room.
 
 use std::path::Path;
+use std::time::Instant;
 
 use highwater::RangeCount;
 use highwater::chaos::{ClusterSize, LocalCluster, Program};
@@ -10,8 +11,8 @@ use crate::load::Load;
 use crate::mounts::{self, SmallDisk};
 use crate::preload::{Action, Fault, Faults};
 use crate::world::{
-    self, PATIENCE, POLL_INTERVAL, send, wait_until_it_says, wait_until_led_by_another,
-    wait_until_one_ends,
+    self, PATIENCE, POLL_INTERVAL, send, wait_until_all_have_the_log, wait_until_it_says,
+    wait_until_led_by_another, wait_until_one_ends,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -66,9 +67,9 @@ async fn readiness(url: &str) -> (u16, String) {
 
 async fn wait_until_logged(directory: &Path, node: u64, text: &str) {
     let log = directory.join(format!("node-{node}.log"));
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while !std::fs::read_to_string(&log).unwrap().contains(text) {
-        assert!(std::time::Instant::now() < deadline, "never logged: {text}");
+        assert!(Instant::now() < deadline, "never logged: {text}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
@@ -143,11 +144,13 @@ async fn where_every_disk_is_full_leases_are_refused_and_reads_answered_until_th
     // Room for one that does not lead is room for the cluster.
     let other = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
     of(&disks, other).clear();
+    let deadline = Instant::now() + PATIENCE;
     let after = loop {
         match client.lease(&sequence, RangeCount::ONE).await {
             Ok(grant) => break grant,
             Err(error) => assert_eq!(error.outcome(), ProblemOutcome::NotApplied, "{error}"),
         }
+        assert!(Instant::now() < deadline, "room at a follower is not used");
     };
     assert_eq!(
         after.first(),
@@ -159,7 +162,7 @@ async fn where_every_disk_is_full_leases_are_refused_and_reads_answered_until_th
 
 /// The first refusal that is for the disk: those before it may still wait for another leader.
 async fn refused_for_its_disk(url: &str) -> world::Answer {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let leases = format!("{url}/v1/sequences/p/leases?timeout=2s");
     loop {
         let answer = send("POST", &leases, "", &[]).await;
@@ -167,7 +170,7 @@ async fn refused_for_its_disk(url: &str) -> world::Answer {
         if answer.field("code") == "disk_full" {
             return answer;
         }
-        assert!(std::time::Instant::now() < deadline, "{}", answer.text);
+        assert!(Instant::now() < deadline, "{}", answer.text);
     }
 }
 
@@ -220,8 +223,18 @@ async fn a_disk_filled_to_its_last_byte_ends_the_node_and_its_start_needs_no_rep
     disks[0].clear();
     cluster.all_ready(PATIENCE).await.unwrap();
     load.wait_until_granted(100).await;
+    // And is prepared for the next time.
+    wait_until_there(&data_dir.join("ballast")).await;
 
     load.verify(&cluster).await;
+}
+
+async fn wait_until_there(path: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while !path.exists() {
+        assert!(Instant::now() < deadline, "{} is not made", path.display());
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -255,21 +268,6 @@ async fn a_follower_whose_disk_is_full_ends_and_returns_while_the_others_grant()
     cluster.all_ready(PATIENCE).await.unwrap();
     load.wait_until_granted(100).await;
     load.verify(&cluster).await;
-}
-
-/// Waits until the last entry is on every disk: a grant needs two of three.
-async fn wait_until_all_have_the_log(url: &str) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
-        let members = shown.json()["members"].clone();
-        let mut members = members.as_array().unwrap().iter();
-        if members.all(|member| member["lag"] == 0) {
-            return;
-        }
-        assert!(std::time::Instant::now() < deadline, "{}", shown.text);
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
 }
 
 /// The term and the leader in it, as this node sees them.
@@ -314,7 +312,14 @@ async fn a_leader_whose_hand_over_comes_to_nothing_leads_on() {
 
     of(&disks, leader).clear();
     let leases = format!("{url}/v1/sequences/p/leases");
-    while send("POST", &leases, "", &[]).await.status != 201 {}
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = send("POST", &leases, "", &[]).await;
+        if answer.status == 201 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it has room: {}", answer.text);
+    }
     assert_eq!(leadership(&url).await, before);
     faults.lift();
 }

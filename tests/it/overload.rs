@@ -161,6 +161,13 @@ async fn idle_and_half_open_connections_keep_neither_workers_nor_peers_out() {
                 let half = b"POST /v1/sequences/p/leases HTTP/1.1\r\nhost:";
                 // It may have lost its place to a later one already.
                 stream.write_all(half).await.ok();
+            } else {
+                // Served, it keeps its connection for longer than this test waits: only another's need closes it. One that
+                // comes at the same moment may take its place before it has said anything.
+                let whole = b"GET /livez HTTP/1.1\r\nhost: n\r\n\r\n";
+                stream.write_all(whole).await.ok();
+                let answered = timeout(PATIENCE, stream.read(&mut [0; 512])).await;
+                answered.expect("idle ones make room").ok();
             }
             strangers.push(stream);
             strangers.push(TcpStream::connect(peer).await.unwrap());
@@ -173,11 +180,9 @@ async fn idle_and_half_open_connections_keep_neither_workers_nor_peers_out() {
         client.lease(&sequence, RangeCount::ONE).await.unwrap();
     }
     let oldest = &mut strangers[0];
-    let end = timeout(PATIENCE, oldest.read(&mut [0])).await.unwrap();
-    assert!(
-        matches!(end, Ok(0) | Err(_)),
-        "the oldest was closed: {end:?}"
-    );
+    let end = timeout(PATIENCE, oldest.read_to_end(&mut Vec::new())).await;
+    // An error where it was closed with something unread.
+    drop(end.expect("the oldest is closed"));
     // Its peers reach a node that restarts, and it reaches them.
     let leader = cluster.leader(PATIENCE).await.unwrap();
     cluster.kill(&[leader]).await.unwrap();

@@ -33,8 +33,8 @@ pub(crate) fn compile(source: &str, directory: &Path) -> PathBuf {
 pub(crate) enum Action {
     /// One call fails with this errno; later ones succeed.
     Fail(i32),
-    /// One call fails with it half a second after it was made.
-    FailLate(i32),
+    /// One call fails with it so many milliseconds after it was made.
+    FailLate(i32, u32),
     /// From this call on all that match wait until the fault is lifted.
     Hang,
 }
@@ -100,7 +100,7 @@ impl Faults {
         } = fault;
         let (code, delay_ms) = match action {
             Action::Fail(code) => (code, 0),
-            Action::FailLate(code) => (code, 500),
+            Action::FailLate(code, delay_ms) => (code, delay_ms),
             Action::Hang => (0, 0),
         };
         self.lift();
@@ -118,10 +118,15 @@ impl Faults {
         }
     }
 
+    /// Whether the fault was met.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.hit().exists()
+    }
+
     /// Waits until the fault was met.
     pub(crate) async fn wait_until_hit(&self) {
         let deadline = std::time::Instant::now() + PATIENCE;
-        while !self.hit().exists() {
+        while !self.is_hit() {
             assert!(
                 std::time::Instant::now() < deadline,
                 "no call met the fault"

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
-use highwater::chaos::{ClusterSize, LocalCluster};
+use highwater::chaos::{ClusterSize, Connection, LocalCluster, Program};
 use highwater::client::{Client, ClientError};
 use highwater::wire::ProblemOutcome;
 use highwater::{RangeCount, SequenceName};
@@ -13,8 +15,8 @@ use tokio::time::timeout;
 use crate::load::Load;
 use crate::preload::{Action, Fault, Faults};
 use crate::world::{
-    self, Ended, PATIENCE, POLL_INTERVAL, send, three_nodes_of, wait_until_it_says,
-    wait_until_led_by_another, wait_until_one_ends,
+    self, Ended, PATIENCE, POLL_INTERVAL, send, three_nodes_of, wait_until_all_have_the_log,
+    wait_until_it_says, wait_until_led_by_another, wait_until_one_ends,
 };
 
 const EIO: i32 = 5;
@@ -45,9 +47,12 @@ fn fail<'a>(call: &'a str, path: &'a str, nth: u32) -> Fault<'a> {
 }
 
 /// A cluster of one whose disk can fail.
-async fn lone(faults: &Faults, directory: &std::path::Path) -> LocalCluster {
-    let mut cluster =
-        LocalCluster::create(directory, ClusterSize::One, faults.program(&[])).unwrap();
+async fn lone(faults: &Faults, directory: &Path) -> LocalCluster {
+    lone_of(faults.program(&[]), directory).await
+}
+
+async fn lone_of(program: Program, directory: &Path) -> LocalCluster {
+    let mut cluster = LocalCluster::create(directory, ClusterSize::One, program).unwrap();
     cluster.start_all().unwrap();
     cluster.all_ready(PATIENCE).await.unwrap();
     cluster
@@ -57,17 +62,38 @@ async fn lone(faults: &Faults, directory: &std::path::Path) -> LocalCluster {
 async fn lease_until_one_fails(
     client: &Client,
     sequence: &SequenceName,
+    (faults, what): (&Faults, &str),
     last: &mut u64,
 ) -> ClientError {
+    let deadline = Instant::now() + PATIENCE;
     loop {
+        let failed = faults.is_hit();
         match client.lease(sequence, RangeCount::ONE).await {
             Ok(grant) => {
+                assert!(!failed, "I3: {} granted after {what} failed", grant.first());
                 assert!(*last < grant.first(), "I1, I2");
                 *last = grant.last();
             }
             Err(error) => return error,
         }
+        assert!(Instant::now() < deadline, "no call met the fault");
     }
+}
+
+/// What the node asked of its disk after the call that failed, as far as it was a sync. Forgets what was traced.
+fn syncs_after_the_failure(calls: &Path) -> Vec<String> {
+    let traced = fs::read_to_string(calls).unwrap();
+    fs::remove_file(calls).unwrap();
+    let lines = traced.lines();
+    let after = lines.skip_while(|line| !line.starts_with("failed "));
+    let after: Vec<&str> = after.collect();
+    assert!(!after.is_empty(), "the library failed nothing: {traced}");
+    let is_sync = |line: &&str| line.starts_with("fsync ") || line.starts_with("fdatasync ");
+    after
+        .into_iter()
+        .filter(is_sync)
+        .map(str::to_owned)
+        .collect()
 }
 
 #[tokio::test]
@@ -107,7 +133,9 @@ async fn the_library_stands_between_a_node_and_every_write_and_sync() {
 async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anything() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::new(directory.path());
-    let mut cluster = lone(&faults, directory.path()).await;
+    let (tracing, calls) = faults.tracing();
+    let program = faults.program(&tracing.each_ref().map(String::as_str));
+    let mut cluster = lone_of(program, directory.path()).await;
     let sequence = world::sequence(&cluster, "p").await;
     let client = world::client(&cluster);
     let data_dir = cluster.data_dir(1).unwrap().display().to_string();
@@ -116,7 +144,9 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
     for round in 1..=rounds() {
         for ((call, path), number) in STEPS.into_iter().zip(round..) {
             faults.plant(fail(call, path, 1 + number * 3 % 7));
-            let error = lease_until_one_fails(&client, &sequence, &mut last).await;
+            let what = format!("{call} {path}");
+            let on = (&faults, what.as_str());
+            let error = lease_until_one_fails(&client, &sequence, on, &mut last).await;
 
             assert_eq!(
                 error.outcome(),
@@ -134,7 +164,13 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
                 "highwater: the disk of {data_dir} failed: look at it, then start the node again: "
             );
             assert!(line.starts_with(&said), "{call} {path}: {line}");
-            assert!(line.contains("Input/output error"), "{line}");
+            let reason = "then start the node again: Input/output error (os error 5)";
+            assert!(line.ends_with(reason), "{call} {path}: {line}");
+            let syncs = syncs_after_the_failure(&calls);
+            assert!(
+                syncs.is_empty(),
+                "{call} {path} failed, and then: {syncs:?}"
+            );
 
             faults.lift();
             cluster.start_all().unwrap();
@@ -152,6 +188,35 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
     let lines = log.lines().filter(|line| line.starts_with("highwater: "));
     let ends = usize::try_from(rounds()).unwrap() * STEPS.len();
     assert_eq!(lines.count(), ends, "one line each time: {log}");
+}
+
+// What it was asked waits for a leader, and would for a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_disk_failed_does_not_wait_for_what_nobody_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let (failing, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    let url = cluster.urls().remove(usize::try_from(failing - 1).unwrap());
+    let mut waiting = Connection::open(&url).await.unwrap();
+    waiting.ask("GET", "/livez", "").await.unwrap();
+    let path = format!("/node-{failing}/");
+    faults.plant(Fault {
+        action: Action::FailLate(EIO, 3_000),
+        ..fail("fdatasync", &path, 1)
+    });
+
+    world::sequence(&cluster, "p").await;
+    faults.wait_until_hit().await;
+    cluster.kill(&[leader, other]).await.unwrap();
+    let lease = "/v1/sequences/p/leases?timeout=60s";
+    waiting.send("POST", lease, "").await.unwrap();
+    let ends = wait_until_one_ends(&mut cluster);
+    let ended = timeout(Duration::from_secs(30), ends).await;
+
+    let ended = ended.expect("it waits for the request");
+    assert!(ended.last_line.contains(" failed: "), "{ended:?}");
 }
 
 // deventlab/d-engine#404: whichever node's disk it is.
@@ -274,10 +339,10 @@ async fn a_failed_write_or_sync_of_a_snapshot_ends_the_node_and_the_next_start_t
     load.verify(&cluster).await;
 }
 
-async fn wait_until_there(snapshots: &std::path::Path) {
-    let deadline = std::time::Instant::now() + PATIENCE;
+async fn wait_until_there(snapshots: &Path) {
+    let deadline = Instant::now() + PATIENCE;
     while fs::read_dir(snapshots).unwrap().count() == 0 {
-        assert!(std::time::Instant::now() < deadline, "no snapshot");
+        assert!(Instant::now() < deadline, "no snapshot");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
@@ -294,10 +359,10 @@ async fn an_error_that_the_database_sleeps_over_ends_the_node_too() {
     let mut last = 0;
     for nth in 1..=rounds() {
         faults.plant(Fault {
-            action: Action::FailLate(EIO),
+            action: Action::FailLate(EIO, 500),
             ..fail("pwrite", "/sled/db", nth)
         });
-        lease_until_one_fails(&client, &sequence, &mut last).await;
+        lease_until_one_fails(&client, &sequence, (&faults, "pwrite"), &mut last).await;
 
         let Ended {
             code,
@@ -342,6 +407,32 @@ async fn where_the_leaders_disk_hangs_another_node_leads_and_grants() {
     cluster.all_ready(PATIENCE).await.unwrap();
     load.wait_until_granted(50).await;
     load.verify(&cluster).await;
+}
+
+// Under load its queue fills soon, and it falls silent by itself. With little to do it would lead on for as long as its
+// disk hangs, and then be silent at the worst moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_with_little_to_do_whose_disk_hangs_hands_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    let sequence = world::sequence(&cluster, "p").await;
+    let client = world::client(&cluster);
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+
+    faults.plant(Fault {
+        action: Action::Hang,
+        ..fail("fdatasync", &format!("/node-{leader}/"), 1)
+    });
+    // Its followers are a quorum without it.
+    let before = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+    faults.wait_until_hit().await;
+    wait_until_led_by_another(&mut cluster, leader).await;
+    let after = client.lease(&sequence, RangeCount::ONE).await.unwrap();
+
+    assert_eq!(after.first(), before.last() + 1);
+    faults.lift();
+    cluster.all_ready(PATIENCE).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -407,4 +498,28 @@ async fn a_node_whose_disk_hangs_says_so_and_ends_when_it_is_asked_to() {
     cluster.all_ready(PATIENCE).await.unwrap();
     let after = client.lease(&sequence, RangeCount::ONE).await.unwrap();
     assert!(before.last() < after.first() && after.first() <= before.last() + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_waits_for_its_vote_to_be_stored_ends_when_it_is_asked_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::new(directory.path());
+    let mut cluster = three_nodes_of(directory.path(), faults.program(&[])).await;
+    world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    wait_until_all_have_the_log(&cluster.urls()[0]).await;
+
+    // The next that it has to store is a vote.
+    let voter = leader % 3 + 1;
+    faults.plant(Fault {
+        action: Action::Hang,
+        ..fail("fdatasync", &format!("/node-{voter}/"), 1)
+    });
+    cluster.kill(&[leader]).await.unwrap();
+    faults.wait_until_hit().await;
+    let ended = cluster.terminate(&[voter], Duration::from_secs(30)).await;
+
+    let ended = ended.expect("it waits for its disk");
+    assert!(ended.iter().all(ExitStatus::success), "{ended:?}");
+    faults.lift();
 }

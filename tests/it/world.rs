@@ -149,6 +149,21 @@ pub(crate) async fn wait_until_it_says(url: &str, status: u16, text: &str) {
     }
 }
 
+/// Waits until the last entry is on every disk: a grant needs two of three.
+pub(crate) async fn wait_until_all_have_the_log(url: &str) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+        let members = shown.json()["members"].clone();
+        let mut members = members.as_array().unwrap().iter();
+        if members.all(|member| member["lag"] == 0) {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{}", shown.text);
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
 /// Waits until another node leads than this one.
 pub(crate) async fn wait_until_led_by_another(cluster: &mut LocalCluster, node: u64) {
     let deadline = std::time::Instant::now() + PATIENCE;
@@ -186,7 +201,10 @@ pub(crate) async fn wait_until_one_ends(cluster: &mut LocalCluster) -> Ended {
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(std::time::Instant::now() < deadline, "all run on");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "no node has ended by itself"
+        );
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -12,7 +12,8 @@
  *          or 0: this and all later matching calls wait until the file is gone, and FAULTS_CONTROL.hit is made
  * DELAY_MS how long the call takes before it fails
  *
- * FAULTS_TRACE, if set, names a file that gets a line "CALL PATH" for every call on a path below FAULTS_ROOT.
+ * FAULTS_TRACE, if set, names a file that gets a line "CALL PATH" for every call on a path below FAULTS_ROOT, and a line
+ * "failed PATH" where one is about to fail.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -100,6 +101,7 @@ static int fault(const char *call, int fd) {
         return 0;
     }
     if (number != nth || rename(control, hit) != 0) return 0;
+    trace("failed", path);
     pause_ms(delay);
     return action;
 }

@@ -111,7 +111,7 @@ mod tests {
     use super::testing::plan;
     use super::*;
     use crate::server::consensus::probe::ProbeReply;
-    use crate::server::types::ClusterId;
+    use crate::server::types::{ClusterId, NodeId};
 
     fn record(cluster: ClusterId) -> FormationRecord {
         FormationRecord {
@@ -149,6 +149,26 @@ mod tests {
                 "this directory belongs to cluster {own}, but the nodes in the cluster file to cluster {other}: give node 1 its own data directory, or its own cluster's file"
             )
         );
+    }
+
+    // They take the connection, as a stopped process does, and say nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_start_waits_its_own_time_for_nodes_that_do_not_answer_and_goes_on() {
+        let bind = async || tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let silent = [bind().await, bind().await];
+        let mut plan = plan(1);
+        for (socket, id) in silent.iter().zip([2, 3]) {
+            let member = plan.members.get_mut(&NodeId::from(id)).unwrap();
+            member.peer = socket.local_addr().unwrap().into();
+        }
+        let record = record(ClusterId::generate());
+        let begun = tokio::time::Instant::now();
+
+        let asked = ask(&plan, Incarnation::generate(), &record);
+        let found = tokio::time::timeout(Duration::from_secs(60), asked).await;
+
+        assert!(matches!(found, Ok(Belonging::Unknown)), "{found:?}");
+        assert_eq!(begun.elapsed(), START_TIMEOUT);
     }
 
     #[test]

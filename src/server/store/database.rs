@@ -313,8 +313,20 @@ impl Database {
 /// The system's error, where that is what sled tells.
 fn told(error: sled::Error) -> io::Error {
     match error {
-        sled::Error::Io(error) => error,
+        sled::Error::Io(error) => original(error),
         other => io::Error::other(other),
+    }
+}
+
+/// sled keeps the first error and gives out copies of it, of which only the text has the system's number.
+fn original(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let number = text
+        .strip_prefix("Os { code: ")
+        .and_then(|rest| rest.split(',').next()?.parse().ok());
+    match (error.raw_os_error(), number) {
+        (None, Some(number)) => io::Error::from_raw_os_error(number),
+        _ => error,
     }
 }
 
@@ -348,4 +360,21 @@ fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
         })
         .and_then(|()| files::sync_directory(path))
         .map_err(StoreError::io("clean", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_system_is_told_as_the_system_told_it_also_where_sled_copied_it() {
+        let system = sled::Error::Io(io::Error::from_raw_os_error(28));
+        let copied = system.clone();
+        let own = sled::Error::Io(io::Error::new(io::ErrorKind::InvalidData, "damaged"));
+
+        for error in [system, copied] {
+            assert_eq!(told(error).raw_os_error(), Some(28));
+        }
+        assert_eq!(told(own).to_string(), "damaged");
+    }
 }

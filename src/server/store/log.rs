@@ -60,6 +60,12 @@ impl LogStore {
         }
     }
 
+    /// How many commands more the writer's queue takes, for tests.
+    #[cfg(test)]
+    pub(super) fn queue_room(&self) -> usize {
+        self.queue.capacity()
+    }
+
     /// For tests that look below.
     #[cfg(test)]
     pub(super) fn shared(&self) -> Arc<Shared> {

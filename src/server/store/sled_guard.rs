@@ -82,15 +82,16 @@ mod tests {
         let (release_later, released_later) = mpsc::channel::<()>();
         let limit = Duration::from_millis(20);
 
+        // Released in the end, so that a limit that is missing is a failure and no hanging test.
         let hung = guarded(path, limit, move || {
-            released.recv().ok();
+            released.recv_timeout(Duration::from_secs(10)).ok();
             Ok(())
         });
         let file = File::create(path.join("db")).unwrap();
         // A hole: it takes no disk.
         file.set_len(1 << 30).unwrap();
         let large = guarded(path, limit, move || {
-            released_later.recv().ok();
+            released_later.recv_timeout(Duration::from_secs(10)).ok();
             Ok(())
         });
 

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ballast_takes_its_place_and_is_given_up_for_a_start() {
+    fn the_ballast_takes_its_place_and_stays_where_there_is_room() {
         let directory = tempfile::tempdir().unwrap();
         let space = Space::at(directory.path()).unwrap();
         let ballast = directory.path().join("ballast");

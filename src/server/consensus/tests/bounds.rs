@@ -165,10 +165,41 @@ async fn a_snapshot_goes_in_pieces_and_one_whose_sender_falls_silent_leaves_its_
     wait_until_async(only_one_place).await;
 
     tokio::time::pause();
-    let ended = connection.receive().await;
+    let ended = within(connection.receive()).await;
 
     assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
     wait_until_async(async || !only_one_place().await).await;
+}
+
+#[tokio::test]
+async fn no_piece_of_a_snapshot_is_larger_than_its_bound() {
+    let (socket, address) = free_socket().await;
+    let mut client = Caller::new().client_to(&member(NODE, address)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let sent = a_snapshot(&directory);
+    let length = usize::try_from(sent.snapshot.length()).unwrap();
+    let received = async {
+        let mut peer = silent_peer(&socket, Purpose::Snapshot).await;
+        let _header = peer.receive().await.unwrap();
+        let mut pieces = Vec::new();
+        while pieces.iter().sum::<usize>() < length {
+            pieces.push(peer.receive().await.unwrap().len());
+        }
+        pieces
+    };
+
+    let never = futures::future::pending();
+    let option = RPCOption::new(AT_MOST);
+    let sending = client.full_snapshot(vote(5, 1), sent, never, option);
+    let pieces = tokio::select! {
+        ended = sending => panic!("it has no answer: {ended:?}"),
+        pieces = within(received) => pieces,
+    };
+
+    let (last, others) = pieces.split_last().unwrap();
+    let largest = snapshot::PIECE_BYTES_MAX;
+    assert!(!others.is_empty() && *last <= largest, "{pieces:?}");
+    assert!(others.iter().all(|piece| *piece == largest), "{pieces:?}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod memory;
 mod refusals;
 mod snapshots;
 mod stored;
+mod transfer;
 mod wire;
 
 use std::collections::BTreeMap;

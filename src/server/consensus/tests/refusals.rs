@@ -457,7 +457,7 @@ async fn a_probe_to_the_wrong_node_is_refused() {
     assert!(same.to_string().contains("it is node 2 too"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_probe_ends_by_its_deadline() {
     let (_socket, address) = free_socket().await;
     let question = Probe {
@@ -468,8 +468,10 @@ async fn a_probe_ends_by_its_deadline() {
     };
 
     let within = Duration::from_millis(30);
+    let begun = Instant::now();
     let error = probe(&address.into(), question, within).await.unwrap_err();
 
+    assert_eq!(begun.elapsed(), within);
     assert_eq!(
         error.to_string(),
         format!("no answer from {address} within 30ms")

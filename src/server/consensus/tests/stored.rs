@@ -15,14 +15,16 @@ use crate::sequence::{Command, RangeCount, SequenceName, Settings};
 use crate::server::codec;
 use crate::server::consensus::protocol::ForwardReply;
 use crate::server::consensus::{Consensus, Inbound, Leader, Proposer, Retention};
-use crate::server::store::{self, DataDir, LogSize, Probe, Store, StoreClosed, Stretch};
+use crate::server::store::{
+    self, DataDir, LogSize, Probe, Pulse, Space, Store, StoreClosed, Stretch,
+};
 use crate::server::types::{
     BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Entry, PROPOSAL_BYTES_MAX, Payload, Proposal,
 };
 
 /// A disk that can stand still.
 #[derive(Clone, Default)]
-struct Disk(Arc<(Mutex<bool>, Condvar)>);
+pub(super) struct Disk(Arc<(Mutex<bool>, Condvar)>);
 
 impl Disk {
     fn probe(&self) -> Probe {
@@ -34,34 +36,36 @@ impl Disk {
         })
     }
 
-    fn hang(&self) {
+    pub(super) fn hang(&self) {
         *self.0.0.lock().unwrap() = true;
     }
 
-    fn go_on(&self) {
+    pub(super) fn go_on(&self) {
         *self.0.0.lock().unwrap() = false;
         self.0.1.notify_all();
     }
 }
 
 /// A cluster's nodes, whether they run or not.
-struct Cluster {
-    places: Vec<Place>,
+pub(super) struct Cluster {
+    pub(super) places: Vec<Place>,
     members: BTreeMap<NodeId, Member>,
     _directory: tempfile::TempDir,
 }
 
 /// Where a node is.
-struct Place {
-    node: NodeId,
+pub(super) struct Place {
+    pub(super) node: NodeId,
     path: PathBuf,
     address: SocketAddr,
-    disk: Disk,
+    pub(super) disk: Disk,
+    /// Below so many bytes its disk counts as full.
+    pub(super) floor: u64,
 }
 
 /// A running node, from its store to its peer port.
-struct StoredNode {
-    consensus: Consensus,
+pub(super) struct StoredNode {
+    pub(super) consensus: Consensus,
     log_size: LogSize,
     proposals: mpsc::Sender<Forwarded>,
     started_with: Option<LogId>,
@@ -70,7 +74,7 @@ struct StoredNode {
 }
 
 /// The directories of so many nodes, which hold one formation record.
-async fn cluster(nodes: u64) -> Cluster {
+pub(super) async fn cluster(nodes: u64) -> Cluster {
     let directory = tempfile::tempdir().unwrap();
     let mut cluster = Cluster {
         places: Vec::new(),
@@ -92,6 +96,7 @@ async fn cluster(nodes: u64) -> Cluster {
             path,
             address,
             disk: Disk::default(),
+            floor: 0,
         });
         dirs.push(dir);
     }
@@ -108,7 +113,7 @@ async fn cluster(nodes: u64) -> Cluster {
 
 impl Cluster {
     /// Starts all nodes and makes them a cluster.
-    async fn start(&self, retention: Retention) -> Vec<StoredNode> {
+    pub(super) async fn start(&self, retention: Retention) -> Vec<StoredNode> {
         let mut nodes = Vec::new();
         for place in &self.places {
             nodes.push(place.start(retention).await);
@@ -120,7 +125,7 @@ impl Cluster {
 }
 
 impl Place {
-    async fn start(&self, retention: Retention) -> StoredNode {
+    pub(super) async fn start(&self, retention: Retention) -> StoredNode {
         let dir = DataDir::open(&self.path).unwrap();
         let store = Store::open_with(&dir, self.disk.probe()).unwrap();
         let identity = dir.identity().clone();
@@ -133,7 +138,7 @@ impl Place {
         let (tasks, timing) = (Tasks::default(), Timing::from_heartbeat_ms(100).unwrap());
         let peers = Peers::new(local, timing, tasks.clone());
         let log_size = store.log_size.clone();
-        let disk = store::Disk::default();
+        let disk = store::Disk::new(Space::of(&dir).unwrap(), self.floor, Pulse::default());
         let parts = (store.log, store.machine, store.tables, store.log_size, disk);
         let built = Consensus::build(parts, self.node, peers, timing, retention);
         let consensus = built.await.unwrap();
@@ -195,11 +200,11 @@ impl Place {
 }
 
 impl StoredNode {
-    fn leads(&self) -> bool {
+    pub(super) fn leads(&self) -> bool {
         matches!(self.consensus.leader(), Leader::Here(_)) && self.consensus.in_touch()
     }
 
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.tasks.stop().await;
         self.consensus.shutdown().await;
         drop((self.consensus, self.proposals));
@@ -207,7 +212,7 @@ impl StoredNode {
     }
 
     /// Proposes a batch of these commands, and says whether it was applied.
-    async fn propose(&self, commands: Vec<Command>) -> bool {
+    pub(super) async fn propose(&self, commands: Vec<Command>) -> bool {
         let (reply, answer) = oneshot::channel();
         let forwarded = Forwarded {
             batch: codec::encode(&batch(commands)).into(),
@@ -222,12 +227,12 @@ impl StoredNode {
         self.consensus.raft().metrics().borrow_watched().purged
     }
 
-    fn applied(&self) -> Option<LogId> {
+    pub(super) fn applied(&self) -> Option<LogId> {
         self.consensus.tables().applied()
     }
 }
 
-async fn stored_leader(nodes: &[StoredNode]) -> &StoredNode {
+pub(super) async fn stored_leader(nodes: &[StoredNode]) -> &StoredNode {
     wait_until(|| nodes.iter().any(StoredNode::leads)).await;
     nodes.iter().find(|node| node.leads()).unwrap()
 }
@@ -238,7 +243,7 @@ async fn propose(nodes: &[StoredNode], commands: &[Command]) {
 }
 
 /// A sequence, created, and the command that grants one value of it.
-async fn sequence(nodes: &[StoredNode], name: &str) -> Command {
+pub(super) async fn sequence(nodes: &[StoredNode], name: &str) -> Command {
     let sequence: SequenceName = name.parse().unwrap();
     let create = Command::Create {
         sequence: sequence.clone(),
@@ -387,23 +392,14 @@ async fn what_waits_for_the_leader_is_bounded_and_goes_into_entries_that_fit() {
     assert!(taken / 2 <= usize::try_from(entries).unwrap());
 }
 
-// A disk that stands still, at a follower whose process is well.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and_gets_a_snapshot() {
+/// A follower's disk stands still while its leader's log grows by twice this lag; its process is well.
+async fn a_hanging_follower_gets_a_snapshot(
+    retention: Retention,
+    batch_of: impl Fn(Command) -> Vec<Command>,
+) {
     let cluster = cluster(3).await;
-    let retention = Retention {
-        snapshot: Stretch {
-            entries: 100,
-            bytes: u64::MAX,
-        },
-        kept: 10,
-        lag: Stretch {
-            entries: 200,
-            bytes: u64::MAX,
-        },
-    };
     let nodes = cluster.start(retention).await;
-    let grant = sequence(&nodes, "s").await;
+    let commands = batch_of(sequence(&nodes, &"n".repeat(32)).await);
     let created = stored_leader(&nodes).await.applied();
     wait_until(|| nodes.iter().all(|node| created <= node.applied())).await;
     let (slow, place) = nodes
@@ -415,12 +411,21 @@ async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and
     place.disk.hang();
     let log_end = |node: &StoredNode| node.consensus.status().last_log_index;
     let behind = log_end(slow);
-    for _ in 0..2 * retention.lag.entries {
-        propose(&nodes, std::slice::from_ref(&grant)).await;
+    let lag = retention.lag;
+    let bytes = stored_leader(&nodes).await.log_size.appended_bytes();
+    let mut entries = 0;
+    let mut leader = stored_leader(&nodes).await;
+    while entries < lag.entries.saturating_mul(2)
+        && leader.log_size.appended_bytes() - bytes < lag.bytes.saturating_mul(2)
+    {
+        propose(&nodes, &commands).await;
+        entries += 1;
+        leader = stored_leader(&nodes).await;
     }
-    let leader = stored_leader(&nodes).await;
     wait_until(|| behind < leader.purged().map(|purged| purged.index())).await;
-    assert!(leader.log_size.above(None).entries <= 2 * retention.lag.entries);
+    let kept = leader.log_size.above(None);
+    let most = (lag.entries.saturating_mul(2), lag.bytes.saturating_mul(2));
+    assert!(kept.entries <= most.0 && kept.bytes <= most.1, "{kept:?}");
 
     place.disk.go_on();
     wait_until(|| slow.applied() == leader.applied()).await;
@@ -432,4 +437,34 @@ async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and
         slow.consensus.tables().table(),
         leader.consensus.tables().table()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_with_a_hanging_disk_does_not_hold_back_its_leaders_purge_and_gets_a_snapshot() {
+    let stretch = |entries| Stretch {
+        entries,
+        bytes: u64::MAX,
+    };
+    let retention = Retention {
+        snapshot: stretch(100),
+        kept: 10,
+        lag: stretch(200),
+    };
+    a_hanging_follower_gets_a_snapshot(retention, |grant| vec![grant]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_is_too_many_bytes_behind_does_not_hold_back_a_purge_either() {
+    let retention = Retention {
+        snapshot: Stretch {
+            entries: 1_000_000,
+            bytes: 512 * 1024,
+        },
+        kept: 1,
+        lag: Stretch {
+            entries: 1_000_000,
+            bytes: 2 * 1024 * 1024,
+        },
+    };
+    a_hanging_follower_gets_a_snapshot(retention, large_batch).await;
 }

@@ -185,6 +185,7 @@ async fn a_full_queue_does_not_hold_up_a_purge_either() {
     for index in 11..11 + 1024 {
         answers.push(start_append(&mut store, [grant(1, index)]).await);
     }
+    assert_eq!(store.log.queue_room(), 0, "the queue is full");
 
     store.log.purge(log_id(1, 5)).await.unwrap();
     store.log.save_committed(Some(log_id(1, 7))).await.unwrap();
