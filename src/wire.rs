@@ -385,6 +385,22 @@ pub struct MemberBody {
     pub snapshot_index: Option<u64>,
 }
 
+/// The body of `POST /v1/cluster/transfer-leader`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub struct TransferBody {
+    /// The voter that is to lead; whichever is fit, where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+}
+
+/// The answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferredBody {
+    /// The node that leads now.
+    pub leader: u64,
+}
+
 /// What a node is to Raft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use highwater::chaos::{Connection, LocalCluster};
 use highwater::wire::{GrantBody, Number};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{self, PATIENCE, POLL_INTERVAL, three_nodes, wait_for_one_state};
+use crate::world::{self, PATIENCE, POLL_INTERVAL, send, three_nodes, wait_for_one_state};
 
 /// How often a leader goes; `HIGHWATER_TEST_FAILOVERS` asks for more.
 fn rounds() -> u64 {
@@ -137,6 +138,114 @@ async fn a_leader_that_stands_still_costs_nobody_an_error_or_a_value_not_even_th
         cluster.all_ready(PATIENCE).await.unwrap();
     }
 
+    let values = crowd.leave().await;
+    check(&cluster, values).await;
+}
+
+/// What the node says of itself.
+async fn leader_of(url: &str) -> u64 {
+    let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+    shown.json()["leader"].as_u64().unwrap()
+}
+
+fn log_of(directory: &std::path::Path, node: u64) -> String {
+    std::fs::read_to_string(directory.join(format!("node-{node}.log"))).unwrap()
+}
+
+// zostay/raft-rb#47, a rolling restart: who is asked to end hands over, and nobody notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_asked_to_stop_hands_over_first_and_costs_no_error_and_no_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let mut values = Vec::new();
+
+    for _ in 0..rounds() {
+        let leader = cluster.leader(PATIENCE).await.unwrap();
+        let crowd = Crowd::at(&others(&cluster, leader), 8);
+        crowd.wait_until_granted(100).await;
+        let before = log_of(directory.path(), leader).len();
+
+        let ended = cluster.terminate(&[leader], PATIENCE).await.unwrap();
+
+        assert!(ended.iter().all(std::process::ExitStatus::success));
+        let said = log_of(directory.path(), leader).split_off(before);
+        assert!(
+            said.contains("leadership handed over before this node ends"),
+            "{said}"
+        );
+        crowd.wait_until_granted(100).await;
+        values.extend(crowd.leave().await);
+        cluster.start_all().unwrap();
+        cluster.all_ready(PATIENCE).await.unwrap();
+    }
+
+    check(&cluster, values).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_goes_to_whom_it_is_asked_to_go_under_load_whichever_node_is_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let urls = cluster.urls();
+    let crowd = Crowd::at(&urls, 4);
+    let transfer = async |url: &str, body: &str| {
+        let path = format!("{url}/v1/cluster/transfer-leader");
+        send("POST", &path, body, &[]).await
+    };
+
+    for round in 0..4 * rounds() {
+        crowd.wait_until_granted(20).await;
+        let (asked, to) = (&urls[usize::try_from(round % 2).unwrap()], round % 3 + 1);
+        let answer = transfer(asked, &format!("{{\"to\":{to}}}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(answer.json(), json!({ "leader": to }));
+        assert_eq!(cluster.leader(PATIENCE).await.unwrap(), to);
+    }
+    let before = cluster.leader(PATIENCE).await.unwrap();
+    let anybody = transfer(&urls[0], "").await;
+    let now = anybody.json()["leader"].as_u64().unwrap();
+    assert_ne!(now, before);
+    assert_eq!(leader_of(&urls[0]).await, now);
+
+    let nobody = transfer(&urls[0], r#"{"to":9}"#).await;
+    assert_eq!(
+        (nobody.status, nobody.field("code").as_str()),
+        (404, "unknown_voter")
+    );
+    assert_eq!(nobody.field("outcome"), "not_applied");
+    let values = crowd.leave().await;
+    check(&cluster, values).await;
+}
+
+// openraft's own transfer mutes a leader whose successor does not come: ours leads on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_to_a_node_that_does_not_answer_leaves_the_leader_at_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let stopped = leader % 3 + 1;
+    let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+    signal(&cluster, stopped, Signal::STOP);
+    let crowd = Crowd::at(std::slice::from_ref(&url), 4);
+    crowd.wait_until_granted(20).await;
+
+    let path = format!("{url}/v1/cluster/transfer-leader");
+    let refused = send("POST", &path, &format!("{{\"to\":{stopped}}}"), &[]).await;
+
+    assert_eq!(
+        (refused.status, refused.field("code").as_str()),
+        (503, "no_successor")
+    );
+    assert_eq!(
+        refused.field("detail"),
+        format!("no other voter is fit to lead: node {stopped} does not answer")
+    );
+    crowd.wait_until_granted(100).await;
+    assert_eq!(leader_of(&url).await, leader);
+    signal(&cluster, stopped, Signal::CONT);
     let values = crowd.leave().await;
     check(&cluster, values).await;
 }

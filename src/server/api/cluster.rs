@@ -9,12 +9,13 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::error::ApiError;
-use super::extract::{Options, Timeout};
+use super::extract::{Options, Timeout, Write, WriteOptions};
+use super::json::Object;
 use super::{Api, Service};
 use crate::server::consensus::{ClusterView, MemberView};
 use crate::server::store::DiskState;
 use crate::server::types::{LogId, NodeId};
-use crate::wire::{ClusterBody, MemberBody, MemberRole};
+use crate::wire::{ClusterBody, MemberBody, MemberRole, TransferBody, TransferredBody};
 
 /// How long the members are waited for: longer than a slow sync, shorter than a person's patience.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -26,6 +27,12 @@ pub(super) struct StatusOptions {
     timeout: Timeout,
 }
 
+impl WriteOptions for StatusOptions {
+    fn timeout(&self) -> Timeout {
+        self.timeout
+    }
+}
+
 pub(super) async fn show(
     State(api): State<Api>,
     Options(options): Options<StatusOptions>,
@@ -35,6 +42,24 @@ pub(super) async fn show(
     let latest = deadline.min(Instant::now() + SURVEY_TIMEOUT);
     let view = service.consensus.cluster(latest).await?;
     Ok(Json(describe(&service, view)))
+}
+
+/// Has whoever leads hand over to the named voter, or to whichever is fit.
+pub(super) async fn transfer_leader(
+    write: Write<StatusOptions, Object<TransferBody>>,
+) -> Result<Json<TransferredBody>, ApiError> {
+    if write.key.is_some() {
+        return Err(ApiError::NoKey);
+    }
+    let to = write.body.0.to.map(NodeId::from);
+    let leader = write
+        .service
+        .consensus
+        .hand_over(to, write.deadline)
+        .await?;
+    Ok(Json(TransferredBody {
+        leader: leader.get(),
+    }))
 }
 
 /// 200 as long as the process serves HTTP; a dead Raft ends the process.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
 use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
-use crate::server::consensus::ReadError;
+use crate::server::consensus::{HandOverError, HandOverRefusal, ReadError};
 use crate::wire::{Problem, ProblemOutcome};
 
 /// The longest detail, in characters.
@@ -75,6 +75,8 @@ pub(super) enum ApiError {
     Submit(#[from] SubmitError),
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    HandOver(#[from] HandOverError),
 }
 
 /// What is fixed for a kind of error.
@@ -176,6 +178,7 @@ impl ApiError {
                 "ask another node, or this one when /readyz is 200",
             ),
             Self::Submit(error) => submit_kind(*error),
+            Self::HandOver(error) => hand_over_kind(error),
             Self::Read(ReadError::NoLeader | ReadError::Stopped) => refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_leader",
@@ -298,6 +301,42 @@ fn submit_kind(error: SubmitError) -> Kind {
             },
             ProblemOutcome::Unknown,
             "lease again: should the lost request have been applied, its values are a gap and nobody else's",
+        ),
+    };
+    Kind {
+        status,
+        code,
+        outcome,
+        hint,
+    }
+}
+
+fn hand_over_kind(error: &HandOverError) -> Kind {
+    let not_applied = ProblemOutcome::NotApplied;
+    let (status, code, outcome, hint) = match error {
+        HandOverError::NoLeader => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no_leader",
+            not_applied,
+            "send it again; if it lasts, look for a quorum of nodes",
+        ),
+        HandOverError::Refused(HandOverRefusal::NoVoter { .. }) => (
+            StatusCode::NOT_FOUND,
+            "unknown_voter",
+            not_applied,
+            "GET /v1/cluster to see the members",
+        ),
+        HandOverError::Refused(HandOverRefusal::NobodyFit { .. }) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no_successor",
+            not_applied,
+            "the leader leads on: send it again once another voter is well",
+        ),
+        HandOverError::Unknown { .. } => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "timed_out",
+            ProblemOutcome::Unknown,
+            "GET /v1/cluster to see who leads",
         ),
     };
     Kind {
@@ -667,12 +706,45 @@ mod tests {
         ]
     }
 
+    /// Of another leader.
+    fn not_handed_over() -> Vec<Case> {
+        let reason = || "node 2 does not answer".to_owned();
+        let refused = |refusal| ApiError::HandOver(HandOverError::Refused(refusal));
+        vec![
+            (
+                ApiError::HandOver(HandOverError::NoLeader),
+                503,
+                "no_leader",
+                "no leader was found before the deadline",
+            ),
+            (
+                refused(HandOverRefusal::NoVoter { to: 9.into() }),
+                404,
+                "unknown_voter",
+                "node 9 is no voter of this cluster",
+            ),
+            (
+                refused(HandOverRefusal::NobodyFit { reason: reason() }),
+                503,
+                "no_successor",
+                "node 2 does not answer",
+            ),
+            (
+                ApiError::HandOver(HandOverError::Unknown { reason: reason() }),
+                504,
+                "timed_out",
+                "node 2 does not answer",
+            ),
+        ]
+    }
+
     fn not_from_the_table() -> impl Iterator<Item = Case> {
         let cases = [
             refused_by_the_url(),
             refused_by_the_body(),
             not_served(),
             not_read(),
+            not_handed_over(),
         ];
         cases.into_iter().flatten()
     }

@@ -104,6 +104,10 @@ impl Api {
             .route("/v1/sequences/{name}/leases", post(leases::lease))
             .route("/v1/sequences/{name}/advance", post(sequences::advance))
             .route("/v1/cluster", get(cluster::show))
+            .route(
+                "/v1/cluster/transfer-leader",
+                post(cluster::transfer_leader),
+            )
             .route("/livez", get(cluster::live))
             .route("/readyz", get(cluster::ready))
             .fallback(async || ApiError::UnknownPath)

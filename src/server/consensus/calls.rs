@@ -109,6 +109,7 @@ async fn carry_out<S: PeerService>(service: &S, from: Party, call: Call) -> Repl
             Reply::ReadIndex(proof.unwrap_or(ReadIndexReply::Unproved))
         }
         Call::Status => Reply::Status(service.status()),
+        Call::HandOver { to } => Reply::HandOver(service.hand_over(to).await),
         Call::Cluster { left_ms } => {
             let within = Duration::from_millis(left_ms.into());
             match timeout(within, service.cluster(within)).await {

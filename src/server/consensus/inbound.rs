@@ -13,7 +13,7 @@ use openraft::raft::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::protocol::{NodeStatus, ReadIndexReply};
+use super::protocol::{HandOverReply, NodeStatus, ReadIndexReply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::{ClusterView, Consensus};
 use crate::server::store::{FormationRecord, SnapshotInbox};
@@ -136,6 +136,10 @@ impl PeerService for Inbound {
 
     fn status(&self) -> NodeStatus {
         self.consensus.status()
+    }
+
+    async fn hand_over(&self, to: Option<NodeId>) -> HandOverReply {
+        self.consensus.hand_over_own(to).await
     }
 
     async fn cluster(&self, within: Duration) -> ClusterView {

@@ -52,10 +52,11 @@ pub(crate) use linearize::ReadError;
 pub(crate) use listener::Listener;
 pub(crate) use peers::{CallError, LocalNode, Peers};
 pub(crate) use proposer::Proposer;
-pub(crate) use protocol::{Call, ForwardReply, NodeStatus, ReadIndexReply, Reply};
+pub(crate) use protocol::{Call, ForwardReply, HandOverRefusal, NodeStatus, ReadIndexReply, Reply};
 pub(crate) use retention::Retention;
 pub(crate) use service::Forwarded;
 pub(crate) use status::{ClusterView, MemberView};
+pub(crate) use transfer::HandOverError;
 
 use self::inbound::LastAppend;
 use self::reads::Reads;

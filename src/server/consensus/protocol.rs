@@ -46,6 +46,11 @@ pub(crate) enum Call {
         /// Milliseconds that the asker still waits.
         left_ms: u32,
     },
+    /// Hand your leadership over. For the leader.
+    HandOver {
+        /// To whom; to whoever is fit, where nobody is named.
+        to: Option<NodeId>,
+    },
 }
 
 /// The answer to a [`Call`].
@@ -68,6 +73,44 @@ pub(crate) enum Reply {
     /// To any call that the node could not carry out: its outcome is unknown.
     Failed {
         /// For the caller's log.
+        reason: String,
+    },
+    /// To [`Call::HandOver`].
+    HandOver(HandOverReply),
+}
+
+/// What became of the wish for another leader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum HandOverReply {
+    /// This node leads.
+    Leads {
+        /// The node.
+        leader: NodeId,
+    },
+    /// The asked one does not lead.
+    NotLeader,
+    /// Nothing changed.
+    Refused(HandOverRefusal),
+    /// The successor was asked to stand for election, and may still win it.
+    Unknown {
+        /// In words.
+        reason: String,
+    },
+}
+
+/// Why leadership stays where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub(crate) enum HandOverRefusal {
+    /// The named one is none of the voters.
+    #[error("node {to} is no voter of this cluster")]
+    NoVoter {
+        /// Who was named.
+        to: NodeId,
+    },
+    /// Nobody that may lead is fit to.
+    #[error("{reason}")]
+    NobodyFit {
+        /// In words.
         reason: String,
     },
 }

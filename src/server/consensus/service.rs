@@ -12,7 +12,7 @@ use openraft::raft::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::protocol::{ForwardReply, NodeStatus, ReadIndexReply};
+use super::protocol::{ForwardReply, HandOverReply, NodeStatus, ReadIndexReply};
 use super::status::ClusterView;
 use crate::server::store::{SnapshotFile, SnapshotInbox};
 use crate::server::types::{Incarnation, Leadership, Member, NodeId, TypeConfig, Vote};
@@ -78,6 +78,9 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
 
     /// How far this node is.
     fn status(&self) -> NodeStatus;
+
+    /// Hands this node's leadership over.
+    fn hand_over(&self, to: Option<NodeId>) -> impl Future<Output = HandOverReply> + Send;
 
     /// How far everyone is, asked within this time.
     fn cluster(&self, within: Duration) -> impl Future<Output = ClusterView> + Send;

@@ -14,8 +14,8 @@ use openraft::raft::TransferLeaderRequest;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::protocol::TransferLeaderReply;
-use super::{Call, Consensus, Leader, Reply};
+use super::protocol::{HandOverRefusal, HandOverReply, TransferLeaderReply};
+use super::{Call, CallError, Consensus, Leader, Reply};
 use crate::server::store::DiskState;
 use crate::server::types::{Leadership, LogId, Member, NodeId};
 
@@ -46,6 +46,12 @@ pub(crate) enum TransferError {
     /// There is nothing to hand over.
     #[error("this node does not lead")]
     NotLeader,
+    /// The named one cannot lead.
+    #[error("node {to} is no voter of this cluster")]
+    NoVoter {
+        /// Who was named.
+        to: NodeId,
+    },
     /// Nobody can take it.
     #[error("no other voter is fit to lead: {why}")]
     NobodyFit {
@@ -82,6 +88,23 @@ pub(crate) enum TransferError {
     },
 }
 
+/// Why another node does not lead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HandOverError {
+    /// Nobody was found to hand over before the deadline.
+    #[error("no leader was found before the deadline")]
+    NoLeader,
+    /// Leadership stays where it is.
+    #[error(transparent)]
+    Refused(#[from] HandOverRefusal),
+    /// The successor may still win its election.
+    #[error("{reason}")]
+    Unknown {
+        /// In words.
+        reason: String,
+    },
+}
+
 impl Consensus {
     /// Hands leadership to this voter, or to whichever is fit: its disk is, it answers within one heartbeat and has the
     /// last entry. Returns who leads instead.
@@ -110,6 +133,69 @@ impl Consensus {
         };
         self.ask_to_lead(successor, &fit, last).await?;
         self.successor_of(leadership, successor).await
+    }
+
+    /// Has whoever leads hand over to this voter, or to whichever is fit. Returns who leads then; a node that leads already
+    /// stays.
+    ///
+    /// # Errors
+    /// [`HandOverError`], which says whether another may lead later.
+    pub(crate) async fn hand_over(
+        &self,
+        to: Option<NodeId>,
+        deadline: Instant,
+    ) -> Result<NodeId, HandOverError> {
+        let mut changes = self.changes();
+        while Instant::now() < deadline {
+            let reply = match self.leader() {
+                Leader::Here(_) => self.hand_over_own(to).await,
+                Leader::There(id, member) => {
+                    match self
+                        .call(id, &member, Call::HandOver { to }, deadline)
+                        .await
+                    {
+                        Ok(Reply::HandOver(reply)) => reply,
+                        Err(CallError::NotSent { .. }) => HandOverReply::NotLeader,
+                        Ok(_) => HandOverReply::Unknown {
+                            reason: format!("node {id} answered another question"),
+                        },
+                        Err(error) => HandOverReply::Unknown {
+                            reason: error.to_string(),
+                        },
+                    }
+                }
+                Leader::Unknown => HandOverReply::NotLeader,
+            };
+            match reply {
+                HandOverReply::Leads { leader } => return Ok(leader),
+                HandOverReply::Refused(refusal) => return Err(HandOverError::Refused(refusal)),
+                HandOverReply::Unknown { reason } => return Err(HandOverError::Unknown { reason }),
+                HandOverReply::NotLeader => self.settle(&mut changes).await,
+            }
+        }
+        Err(HandOverError::NoLeader)
+    }
+
+    /// Hands this node's own leadership over, if it has it.
+    pub(super) async fn hand_over_own(&self, to: Option<NodeId>) -> HandOverReply {
+        if to == Some(self.node()) && matches!(self.leader(), Leader::Here(_)) {
+            return HandOverReply::Leads {
+                leader: self.node(),
+            };
+        }
+        match self.transfer_leader(to).await {
+            Ok(leader) => HandOverReply::Leads { leader },
+            Err(TransferError::NotLeader) => HandOverReply::NotLeader,
+            Err(TransferError::NoVoter { to }) => {
+                HandOverReply::Refused(HandOverRefusal::NoVoter { to })
+            }
+            Err(error @ TransferError::NotTaken { .. }) => HandOverReply::Unknown {
+                reason: error.to_string(),
+            },
+            Err(error) => HandOverReply::Refused(HandOverRefusal::NobodyFit {
+                reason: error.to_string(),
+            }),
+        }
     }
 
     /// Hands leadership over because this node is about to end, where it leads and is not alone: the others go on at once
@@ -145,6 +231,11 @@ impl Consensus {
                 .filter_map(|id| Some((id, members.get_node(&id)?.clone())))
                 .collect()
         };
+        if let Some(to) = to
+            && voters.is_empty()
+        {
+            return Err(TransferError::NoVoter { to });
+        }
         loop {
             let asked = voters.iter().map(async |(id, member)| {
                 let disk = self.disk_of(*id, member).await;

@@ -7,7 +7,7 @@ use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 use super::memory::{MemoryLog, MemoryMachine, Snapshots};
 use super::*;
 use crate::server::consensus::ClusterView;
-use crate::server::consensus::protocol::{Call, Reply};
+use crate::server::consensus::protocol::{Call, HandOverReply, Reply};
 use crate::server::types::Proposal;
 
 /// Slow enough for a busy machine.
@@ -93,6 +93,10 @@ impl PeerService for RaftService {
             disk: DiskState::Fit,
             log: LogStatus::default(),
         }
+    }
+
+    async fn hand_over(&self, _to: Option<NodeId>) -> HandOverReply {
+        HandOverReply::NotLeader
     }
 
     async fn cluster(&self, _within: Duration) -> ClusterView {

@@ -34,7 +34,7 @@ use super::frame::Connection;
 use super::handshake::{self, Answer, HELLO_BYTES_MAX, Hello, Purpose};
 use super::listener::Listener;
 use super::peers::{LocalNode, Peers};
-use super::protocol::{LogStatus, NodeStatus, ReadIndexReply};
+use super::protocol::{HandOverReply, LogStatus, NodeStatus, ReadIndexReply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
 use crate::sequence::StateHash;
@@ -388,6 +388,10 @@ impl PeerService for Recorder {
             disk: DiskState::Fit,
             log: LogStatus::default(),
         }
+    }
+
+    async fn hand_over(&self, _to: Option<NodeId>) -> HandOverReply {
+        HandOverReply::NotLeader
     }
 
     async fn cluster(&self, _within: Duration) -> ClusterView {

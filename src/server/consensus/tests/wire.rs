@@ -18,7 +18,9 @@ use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
 use crate::server::consensus::handshake::{Answer, Hello, Party, PeerHello, Purpose, Refusal};
 use crate::server::consensus::probe::{Probe, ProbeReply};
-use crate::server::consensus::protocol::{Call, ForwardReply, PROTOCOL_VERSION, Reply};
+use crate::server::consensus::protocol::{
+    Call, ForwardReply, HandOverRefusal, HandOverReply, PROTOCOL_VERSION, Reply,
+};
 use crate::server::consensus::snapshot::{SnapshotHeader, SnapshotReply};
 use crate::server::consensus::{ClusterView, MemberView};
 use crate::server::types::{Entry, Membership, Payload, Proposal, StoredMembership};
@@ -262,6 +264,35 @@ fn replies_keep_their_bytes() {
     );
     let reason = "no".to_owned();
     keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
+}
+
+#[test]
+fn wishes_for_another_leader_keep_their_bytes() {
+    keeps(&Call::HandOver { to: None }, "07000000 00");
+    let to = Some(id(3));
+    keeps(&Call::HandOver { to }, "07000000 01 0300000000000000");
+    let reason = || "r".to_owned();
+    for (reply, bytes) in [
+        (
+            HandOverReply::Leads { leader: id(3) },
+            "08000000 00000000 0300000000000000",
+        ),
+        (HandOverReply::NotLeader, "08000000 01000000"),
+        (
+            HandOverReply::Refused(HandOverRefusal::NoVoter { to: id(9) }),
+            "08000000 02000000 00000000 0900000000000000",
+        ),
+        (
+            HandOverReply::Refused(HandOverRefusal::NobodyFit { reason: reason() }),
+            "08000000 02000000 01000000 0100000000000000 72",
+        ),
+        (
+            HandOverReply::Unknown { reason: reason() },
+            "08000000 03000000 0100000000000000 72",
+        ),
+    ] {
+        keeps(&Reply::HandOver(reply), bytes);
+    }
 }
 
 #[test]
