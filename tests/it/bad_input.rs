@@ -455,6 +455,11 @@ async fn settings_and_marks_that_are_none_are_refused() {
                 advance("{\"to\":\"18446744073709551616\"}"),
                 &format!("to is out of bounds: {pair}"),
             ),
+            advance("{\"to\":1,\"x\":2}").is(
+                400,
+                "unknown_field",
+                "the body has an unknown field `x`, expected `to` at line 1 column 11",
+            ),
             invalid(
                 create("{\"start\":-1}"),
                 &field("start", "invalid type: integer `-1`", 11),

@@ -195,9 +195,14 @@ impl Node {
     }
 
     /// Tells it to end, and how it did.
-    pub(crate) async fn terminate(mut self) -> ExitStatus {
+    pub(crate) async fn terminate(self) -> ExitStatus {
+        self.end_by(Signal::TERM).await
+    }
+
+    /// The same, by this signal.
+    pub(crate) async fn end_by(mut self, signal: Signal) -> ExitStatus {
         let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
+        kill_process(pid, signal).unwrap();
         let ended = timeout(PATIENCE, self.child.wait()).await;
         ended.expect("a node ends when it is told").unwrap()
     }
