@@ -168,21 +168,21 @@ fn a_name_that_is_none_is_refused_before_any_call() {
 fn nobody_there_is_exit_8_and_says_that_nothing_was_changed() {
     let address = nobody();
 
-    let text = highwater(&["lease", "photos", "--url", &address, "--timeout", "100ms"]);
+    let text = highwater(&["lease", "photos", "--url", &address, "--timeout", "1s"]);
     let json = highwater(&[
         "lease",
         "photos",
         "--url",
         &address,
         "--timeout",
-        "100ms",
+        "1s",
         "--json",
     ]);
 
     assert_eq!((text.exit, text.out.as_str()), (8, ""));
     assert!(
         text.err
-            .starts_with("highwater: photos: no node served this within 100ms ("),
+            .starts_with("highwater: photos: no node served this within 1s ("),
         "{}",
         text.err
     );

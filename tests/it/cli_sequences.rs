@@ -263,7 +263,7 @@ async fn a_node_without_a_quorum_shows_what_it_has_with_local_only() {
     let list = shell.out("sequence list --local");
     assert_eq!(cells(&list)[1], ["p", "10", "11", "30", "25.00 %", "no"]);
     for verb in ["show p", "list"] {
-        let line = shell.err(&format!("sequence {verb} --timeout 300ms"), 8);
-        assert!(line.contains("no leader proved itself in time"), "{line}");
+        let line = shell.err(&format!("sequence {verb} --timeout 1s"), 8);
+        assert!(line.contains("nothing was changed: http"), "{line}");
     }
 }

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::node::{
-    Node, Refusal, assert_refused, cluster_file, lease, made, member, serve, started, tree,
-    trouble, wait_until, wait_until_ready, with,
+    Node, Refusal, assert_refused, assert_unchanged, cluster_file, lease, made, member, serve,
+    started, tree, trouble, wait_until, wait_until_ready, with,
 };
 use crate::world::{PATIENCE, send, three_nodes};
 
@@ -25,7 +25,7 @@ fn inspect(arguments: &[&str], data_dir: &Path) -> Output {
 pub(crate) fn inspected(data_dir: &Path) -> Value {
     let before = tree(data_dir);
     let output = inspect(&["--json"], data_dir);
-    assert!(tree(data_dir) == before, "inspecting changed the directory");
+    assert_unchanged(data_dir, &before);
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let exit = if told["verdict"] == "starts" { 0 } else { 1 };
@@ -283,7 +283,7 @@ async fn a_node_starts_while_its_directory_is_inspected() {
     held.try_lock_shared().unwrap();
     fs::remove_file(data_dir.join("ready.json")).unwrap();
 
-    let node = Node::start(&guard.path().join("log"), serve(&data_dir));
+    let mut node = Node::start(&guard.path().join("log"), serve(&data_dir));
     node.wait_until_opened(&data_dir).await;
     drop(held);
 

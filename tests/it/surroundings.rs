@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use highwater::chaos::{HarnessError, LocalCluster};
-use rustix::process::{Signal, geteuid};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::inspect::inspected;
 use crate::node::{
-    Node, Refusal, assert_refused, cluster_file, copy_tree, ended, lease, made, member, misuse,
-    serve, started, started_by, tree, trouble, wait_until, wait_until_ready, with, words,
+    Node, Refusal, assert_refused, assert_unchanged, cluster_file, copy_tree, ended, lease, made,
+    member, misuse, serve, started, started_by, tree, trouble, wait_until, wait_until_ready, with,
+    words,
 };
 use crate::world::{PATIENCE, send, three_nodes, wait_until_one_ends};
 
@@ -62,7 +66,7 @@ async fn what_is_no_directory_is_refused_by_name() {
     ] {
         let refusal = trouble("directory_refused", line);
         assert_refused(|more| started(with(serve(&data_dir), more)), &refusal).await;
-        assert_eq!(tree(guard.path()), before);
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -120,7 +124,7 @@ async fn what_the_nodes_user_may_not_use_is_refused_by_name() {
         .await;
 
         fs::set_permissions(&restricted, allowed).unwrap();
-        assert!(tree(copy.path()) == before, "{refusal:?}");
+        assert_unchanged(copy.path(), &before);
     }
 }
 
@@ -166,7 +170,7 @@ async fn a_read_only_disk_is_refused_by_name() {
         let wrapper = on_read_only_disk(guard.path());
         let command = |more: &[&str]| started_by(&wrapper, with(serve(&data_dir), more));
         assert_refused(command, &refusal).await;
-        assert!(tree(guard.path()) == before);
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -235,7 +239,7 @@ async fn a_directory_of_another_node_or_cluster_is_refused_and_left_alone() {
         let before = tree(data_dir);
         let refusal = trouble(code, line);
         assert_refused(|more| started(with(arguments.clone(), more)), &refusal).await;
-        assert!(tree(data_dir) == before, "{refusal:?}");
+        assert_unchanged(data_dir, &before);
     }
 }
 
@@ -368,7 +372,7 @@ async fn a_directory_of_another_cluster_is_refused_by_those_of_the_cluster_file(
              give node 1 its own data directory, or its own cluster's file\n"
         )
     );
-    assert!(tree(&data_dir) == before);
+    assert_unchanged(&data_dir, &before);
     // Two of three go on.
     lease(&cluster.urls()[1..]).await;
 }
@@ -635,7 +639,7 @@ async fn a_cluster_file_that_cannot_be_used_is_refused_before_anything_is_made()
             command
         };
         assert_refused(command, &refusal).await;
-        assert_eq!(tree(guard.path()), before, "{line}");
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -711,7 +715,7 @@ async fn flags_and_settings_that_contradict_are_refused_before_anything_is_made(
             command
         };
         assert_refused(command, &refusal).await;
-        assert_eq!(tree(guard.path()), before, "{line}");
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -788,6 +792,43 @@ async fn a_node_that_serves_ends_well_by_either_signal() {
 
         assert_eq!(node.end_by(signal).await.code(), Some(0), "{signal:?}");
     }
+}
+
+// What is still open is waited for, but not by somebody in a hurry.
+#[tokio::test]
+async fn a_second_signal_ends_a_node_that_waits_for_its_open_requests() {
+    let guard = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(guard.path()).await;
+    lease(&cluster.urls()).await;
+    cluster.kill(&[2, 3]).await.unwrap();
+    let pid = Pid::from_raw(cluster.pid(1).unwrap().try_into().unwrap()).unwrap();
+    let address = cluster.urls()[0].replace("http://", "");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // Nobody grants it, so it is open until its deadline. The answer before it says that both have been read.
+    let requests = "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n\
+         POST /v1/sequences/photos/leases?timeout=4s HTTP/1.1\r\nHost: node\r\n\r\n";
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    let mut answered = vec![0; 4096];
+    let length = stream.read(&mut answered).await.unwrap();
+    assert!(answered[..length].starts_with(b"HTTP/1.1 200"));
+
+    kill_process(pid, Signal::TERM).unwrap();
+    let log = guard.path().join("node-1.log");
+    wait_until("the node is stopping", async || {
+        let said = fs::read_to_string(&log).unwrap();
+        said.lines().any(|line| line.ends_with("stopping"))
+    })
+    .await;
+    kill_process(pid, Signal::TERM).unwrap();
+    let mut rest = Vec::new();
+    let ended = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+
+    // However the connection ends, no answer came.
+    drop(ended.expect("the node closes the connection"));
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(!rest.contains("HTTP/1.1"), "it was waited for: {rest}");
+    let ended = wait_until_one_ends(&mut cluster).await;
+    assert_eq!((ended.node, ended.code), (1, Some(0)), "{ended:?}");
 }
 
 #[tokio::test]

@@ -235,7 +235,10 @@ async fn a_store_of_other_disks_would_be_refused_before_formation() {
         }
     ));
     assert_eq!(found.reason, Some(whole_line(&refused)));
-    assert!(tree(unformed.path()) == before);
+    assert!(
+        tree(unformed.path()) == before,
+        "a refusal changed the directory"
+    );
 }
 
 #[tokio::test]
@@ -279,7 +282,7 @@ async fn a_directory_before_its_first_promise_would_start() {
     ] {
         let before = tree(path);
         let found = inspect(path).unwrap();
-        assert!(tree(path) == before);
+        assert!(tree(path) == before, "inspecting changed the directory");
         assert_eq!(found.verdict, Verdict::Starts, "{:?}", found.reason);
         assert_eq!(found.identity.unwrap().cluster.is_some(), is_formed);
     }
@@ -299,7 +302,7 @@ async fn a_database_without_its_superblock_would_be_refused_before_and_after_for
 
         let found = inspect(path).unwrap();
 
-        assert!(tree(path) == before);
+        assert!(tree(path) == before, "inspecting changed the directory");
         assert_eq!(
             found.reason.unwrap(),
             format!(
