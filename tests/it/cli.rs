@@ -201,7 +201,7 @@ fn nobody_who_answers(requests: usize) -> String {
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming().take(requests) {
-            stream.unwrap().read(&mut [0; 4096]).unwrap();
+            assert_ne!(stream.unwrap().read(&mut [0; 4096]).unwrap(), 0);
         }
     });
     address

@@ -369,7 +369,7 @@ async fn a_read_at_a_follower_waits_until_its_own_table_holds_what_was_proved() 
     is_held.recv().unwrap();
     propose(&nodes, &[grant]).await;
     let granted = stored_leader(&nodes).await.applied();
-    let soon = tokio::time::Instant::now() + Duration::from_millis(500);
+    let soon = Instant::now() + Duration::from_millis(500);
     let early = follower.consensus.linearize(soon).await;
     release.send(()).unwrap();
 
