@@ -24,8 +24,6 @@ enum Reply {
     Close,
     /// Begins an answer with this status, and closes the connection.
     Cut(u16),
-    /// Grants, after this long.
-    Late(Duration),
     /// Reads the request and never answers.
     Hang,
 }
@@ -98,17 +96,6 @@ async fn serve(
                 let text = format!("HTTP/1.1 {status} X\r\ncontent-length: 100\r\n\r\n{{");
                 drop(stream.write_all(text.as_bytes()).await);
                 return;
-            }
-            Reply::Late(after) => {
-                tokio::time::sleep(after).await;
-                let Reply::Http { body, .. } = granted() else {
-                    panic!("an answer")
-                };
-                let text = format!(
-                    "HTTP/1.1 201 X\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                drop(stream.write_all(text.as_bytes()).await);
             }
             Reply::Hang => std::future::pending().await,
         }
@@ -326,23 +313,6 @@ async fn a_lease_whose_outcome_is_unknown_is_never_sent_again() {
         assert_eq!(error.outcome(), ProblemOutcome::Unknown);
         assert_eq!((stub.asked().len(), other.asked().len()), (1, 0));
     }
-}
-
-// To give up is to lose the values, so a node has all the time that there is, though another one waits.
-#[tokio::test]
-async fn a_lease_is_waited_for_until_the_deadline_where_an_answer_comes_late() {
-    let late = Stub::start([Reply::Late(Duration::from_millis(1_800))]).await;
-    let other = Stub::start([granted()]).await;
-    let client = Client::builder()
-        .nodes([late.address.to_string(), other.address.to_string()])
-        .deadline(Duration::from_secs(3))
-        .build()
-        .unwrap();
-
-    let grant = lease(&client).await.unwrap();
-
-    assert_eq!((grant.first(), grant.last()), (1, 3));
-    assert_eq!((late.asked().len(), other.asked().len()), (1, 0));
 }
 
 #[tokio::test]
