@@ -433,6 +433,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_request_writes_text_where_a_double_would_not_be_exact() {
+        for (value, json) in [
+            (NUMBER_SAFE_MAX, "9007199254740991"),
+            (NUMBER_SAFE_MAX + 1, "\"9007199254740992\""),
+        ] {
+            assert_eq!(serde_json::to_string(&Number::from(value)).unwrap(), json);
+        }
+    }
+
     // jqlang/jq#1783: never silently rounded.
     #[test]
     fn a_number_above_the_exact_doubles_is_read_exactly() {
@@ -476,6 +486,7 @@ mod tests {
         assert!(serde_json::from_str::<CreateBody>("{\"start\":1,\"cycle\":true}").is_err());
         assert!(serde_json::from_str::<AlterBody>("{\"column\":\"id\"}").is_err());
         assert!(serde_json::from_str::<LeasePartBody>("{\"sequence\":\"p\",\"n\":1}").is_err());
+        assert!(serde_json::from_str::<AdvanceBody>("{\"to\":1,\"x\":1}").is_err());
     }
 
     #[test]

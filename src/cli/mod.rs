@@ -128,6 +128,30 @@ mod tests {
 
     use super::*;
 
+    // I10: whatever the verb, and whichever thread.
+    #[test]
+    fn a_panic_ends_the_process_as_soon_as_a_command_line_runs() {
+        const CHILD: &str = "HIGHWATER_TEST_MAIN";
+        if std::env::var_os(CHILD).is_some() {
+            // The arguments are a test's: it says that it does not understand them.
+            let _usage = main();
+            drop(std::thread::spawn(|| panic!("the queue is gone")).join());
+            return;
+        }
+
+        let test = "cli::tests::a_panic_ends_the_process_as_soon_as_a_command_line_runs";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let line = "highwater: internal error, the process ends: the queue is gone";
+        assert!(said.contains(line), "{said}");
+    }
+
     #[test]
     fn the_grammar_is_consistent() {
         Cli::command().debug_assert();

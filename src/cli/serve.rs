@@ -58,14 +58,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", env = "HIGHWATER_CONFIG")]
     pub(super) config: Option<PathBuf>,
     /// Listen beyond this machine without tokens and TLS
-    #[arg(long, env = "HIGHWATER_INSECURE", value_parser = BoolishValueParser::new())]
-    pub(super) insecure: bool,
+    #[arg(long, value_name = "BOOL", env = "HIGHWATER_INSECURE", value_parser = BoolishValueParser::new(),
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) insecure: Option<bool>,
     /// How often a leader shows that it is there, in milliseconds; election time-outs are 3 to 6 times as long; 40 by default
     #[arg(long, value_name = "N", env = "HIGHWATER_HEARTBEAT_MS")]
     pub(super) heartbeat_ms: Option<u64>,
     /// A lease of a sequence that is not there makes it, with the default settings, where it is refused otherwise
-    #[arg(long, env = "HIGHWATER_AUTO_CREATE", value_parser = BoolishValueParser::new())]
-    pub(super) auto_create: bool,
+    #[arg(long, value_name = "BOOL", env = "HIGHWATER_AUTO_CREATE", value_parser = BoolishValueParser::new(),
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) auto_create: Option<bool>,
     /// Free space on the data directory's disk, in MiB, below which this node leads no more and proposes nothing; 0 for
     /// no such limit; 64 by default
     #[arg(long, value_name = "N", env = "HIGHWATER_DISK_FREE_MIB_MIN")]
@@ -96,11 +98,9 @@ struct FileSettings {
     data_dir: Option<PathBuf>,
     listen: Option<Address>,
     peer_listen: Option<Address>,
-    #[serde(default)]
-    insecure: bool,
+    insecure: Option<bool>,
     heartbeat_ms: Option<u64>,
-    #[serde(default)]
-    auto_create: bool,
+    auto_create: Option<bool>,
     disk_free_mib_min: Option<u64>,
     snapshot_entries: Option<u64>,
 }
@@ -189,10 +189,10 @@ fn config(args: Args) -> Result<Config, CliError> {
         let address = config.api_listen;
         return Err(ConfigError::DuplicateAddress { address }.into());
     }
-    if args.insecure || file.insecure {
+    if args.insecure.or(file.insecure) == Some(true) {
         config.exposure = Exposure::Insecure;
     }
-    if args.auto_create || file.auto_create {
+    if args.auto_create.or(file.auto_create) == Some(true) {
         config.auto_create = AutoCreate::On;
     }
     if let Some(heartbeat) = args.heartbeat_ms.or(file.heartbeat_ms) {

@@ -186,6 +186,8 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::sequence::{RangeCount, Settings, Table};
 
@@ -302,12 +304,14 @@ mod tests {
         ];
         tables.extend(others.map(|other| table_of(&[("p", other)], header)));
 
-        let hashes: std::collections::BTreeSet<String> = tables
-            .iter()
-            .map(|table| table.state_hash().to_string())
-            .collect();
-
-        assert_eq!(hashes.len(), tables.len());
+        let mut known: BTreeMap<String, &Table> = BTreeMap::new();
+        for table in &tables {
+            let same = known.insert(table.state_hash().to_string(), table);
+            assert_eq!(
+                same, None,
+                "I8: one hash for two tables, of which one is {table:?}"
+            );
+        }
     }
 
     #[test]

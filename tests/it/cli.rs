@@ -1,6 +1,6 @@
 //! The command line as a shell sees it: what is printed where, and the exit codes.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
 
 const GRANT: &str = r#"{"v":1,"worker":"w1","node":2,"sequence":"photos","count":3,"key":null,"sent_ns":1,"received_ns":2,"outcome":"granted","first":1,"last":3,"increment":1}"#;
@@ -168,21 +168,21 @@ fn a_name_that_is_none_is_refused_before_any_call() {
 fn nobody_there_is_exit_8_and_says_that_nothing_was_changed() {
     let address = nobody();
 
-    let text = highwater(&["lease", "photos", "--url", &address, "--timeout", "100ms"]);
+    let text = highwater(&["lease", "photos", "--url", &address, "--timeout", "1s"]);
     let json = highwater(&[
         "lease",
         "photos",
         "--url",
         &address,
         "--timeout",
-        "100ms",
+        "1s",
         "--json",
     ]);
 
     assert_eq!((text.exit, text.out.as_str()), (8, ""));
     assert!(
         text.err
-            .starts_with("highwater: photos: no node served this within 100ms ("),
+            .starts_with("highwater: photos: no node served this within 1s ("),
         "{}",
         text.err
     );
@@ -193,6 +193,40 @@ fn nobody_there_is_exit_8_and_says_that_nothing_was_changed() {
     assert_eq!(error["error"]["code"], "unavailable");
     assert_eq!(error["error"]["exit"], 8);
     assert_eq!(error["error"]["outcome"], "not_applied");
+}
+
+/// An address where somebody takes this many requests and answers none.
+fn nobody_who_answers(requests: usize) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(requests) {
+            assert_ne!(stream.unwrap().read(&mut [0; 4096]).unwrap(), 0);
+        }
+    });
+    address
+}
+
+#[test]
+fn a_lost_answer_is_exit_7_and_says_that_it_may_have_happened() {
+    let address = nobody_who_answers(2);
+
+    let text = highwater(&["lease", "photos", "--url", &address]);
+    let json = highwater(&["lease", "photos", "--url", &address, "--json"]);
+
+    assert_eq!((text.exit, text.out.as_str()), (7, ""), "{}", text.err);
+    let line = format!(
+        "highwater: photos: the outcome is unknown, the request may have been applied: http://{address} lost the \
+         connection ("
+    );
+    assert!(text.err.starts_with(&line), "{}", text.err);
+    let way_out = "); lease again, which gives other values and leaves at the worst a gap\n";
+    assert!(text.err.ends_with(way_out), "{}", text.err);
+    assert_eq!(json.exit, 7, "{}", json.err);
+    let error: serde_json::Value = serde_json::from_str(&json.err).unwrap();
+    assert_eq!(error["error"]["code"], "unknown_outcome");
+    assert_eq!(error["error"]["exit"], 7);
+    assert_eq!(error["error"]["outcome"], "unknown");
 }
 
 #[test]
@@ -311,7 +345,7 @@ fn an_address_that_strangers_reach_is_refused_before_anything_is_made() {
     let said = highwater(&[
         "serve",
         "--listen",
-        "0.0.0.0:0",
+        "192.0.2.1:0",
         "--peer-listen",
         "127.0.0.1:0",
         "--data-dir",
@@ -321,7 +355,7 @@ fn an_address_that_strangers_reach_is_refused_before_anything_is_made() {
     assert_eq!(said.exit, 2);
     assert_eq!(
         said.err,
-        "highwater: address 0.0.0.0:0 is not loopback, and nothing protects it: listen on 127.0.0.1, or accept the risk with --insecure\n"
+        "highwater: address 192.0.2.1:0 is not loopback, and nothing protects it: listen on 127.0.0.1, or accept the risk with --insecure\n"
     );
     assert!(!data.exists());
 }

@@ -4,11 +4,11 @@ use highwater::chaos::{ClusterSize, LocalCluster};
 use serde_json::{Value, json};
 
 use crate::cli::{Said, highwater};
-use crate::world::{PATIENCE, follower, program, send};
+use crate::world::{PATIENCE, follower, program, send, wait_for_one_state};
 
 /// A cluster whose leases create, and a shell that calls it.
 struct Shell {
-    _cluster: LocalCluster,
+    cluster: LocalCluster,
     _directory: tempfile::TempDir,
     url: String,
 }
@@ -23,7 +23,7 @@ impl Shell {
         cluster.all_ready(PATIENCE).await.unwrap();
         let url = follower(&mut cluster).await;
         Self {
-            _cluster: cluster,
+            cluster,
             _directory: directory,
             url,
         }
@@ -241,4 +241,29 @@ async fn a_dry_run_shows_what_would_be_and_changes_nothing() {
         "highwater: p: max_value 9 is below the high-water mark: use 10 or more\n"
     );
     assert_eq!(shell.json("sequence list"), before);
+}
+
+// I6, I11: what a node has by itself may be old, so it is shown only to who asks for it.
+#[tokio::test]
+async fn a_node_without_a_quorum_shows_what_it_has_with_local_only() {
+    let mut shell = Shell::start().await;
+    shell.out("sequence create p --max-value 40");
+    shell.out("lease p 10");
+    wait_for_one_state(&shell.url).await;
+    let urls = shell.cluster.urls();
+    let others: Vec<u64> = (1..)
+        .zip(urls)
+        .filter(|(_, url)| *url != shell.url)
+        .map(|(id, _)| id)
+        .collect();
+
+    shell.cluster.kill(&others).await.unwrap();
+
+    assert_eq!(shell.json("sequence show p --local")["high"], json!(10));
+    let list = shell.out("sequence list --local");
+    assert_eq!(cells(&list)[1], ["p", "10", "11", "30", "25.00 %", "no"]);
+    for verb in ["show p", "list"] {
+        let line = shell.err(&format!("sequence {verb} --timeout 1s"), 8);
+        assert!(line.contains("nothing was changed: http"), "{line}");
+    }
 }

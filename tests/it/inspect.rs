@@ -7,10 +7,10 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::node::{
-    Node, Refusal, assert_refused, cluster_file, lease, made, member, serve, started, tree,
-    trouble, wait_until_ready, with,
+    Node, Refusal, assert_refused, assert_unchanged, cluster_file, lease, made, member, serve,
+    started, tree, trouble, wait_until, wait_until_ready, with,
 };
-use crate::world::{PATIENCE, three_nodes};
+use crate::world::{PATIENCE, send, three_nodes};
 
 fn inspect(arguments: &[&str], data_dir: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_highwater"))
@@ -25,7 +25,7 @@ fn inspect(arguments: &[&str], data_dir: &Path) -> Output {
 pub(crate) fn inspected(data_dir: &Path) -> Value {
     let before = tree(data_dir);
     let output = inspect(&["--json"], data_dir);
-    assert!(tree(data_dir) == before, "inspecting changed the directory");
+    assert_unchanged(data_dir, &before);
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let exit = if told["verdict"] == "starts" { 0 } else { 1 };
@@ -89,6 +89,64 @@ async fn a_whole_directory_is_told_part_by_part() {
              promised snapshot  -\n"
         )
     );
+}
+
+#[tokio::test]
+async fn the_marks_of_the_snapshot_are_fifty_for_people_and_all_for_programs() {
+    let guard = tempfile::tempdir().unwrap();
+    let data_dir = guard.path().join("data");
+    let settings = ["--auto-create", "--snapshot-entries", "100"];
+    let log = guard.path().join("log");
+    let node = Node::start(&log, with(serve(&data_dir), &settings));
+    let url = wait_until_ready(&data_dir).await;
+    let at = |path: &str| format!("{url}/v1/sequences/{path}");
+    for (method, path, body) in [
+        ("PUT", "gone", ""),
+        ("POST", "gone/leases", "{\"count\":5}"),
+        ("DELETE", "gone", ""),
+        ("PUT", "wide", "{\"max_value\":\"18446744073709551615\"}"),
+        ("POST", "wide/advance", "{\"to\":\"9007199254740993\"}"),
+    ] {
+        let answer = send(method, &at(path), body, &[]).await;
+        assert!(matches!(answer.status, 200 | 201), "{}", answer.text);
+    }
+    // In one entry, so that the first snapshot has them all.
+    let lease = |number| json!({ "sequence": format!("s{number:02}") });
+    let body = Value::Array((0..50).map(lease).collect()).to_string();
+    let granted = send("POST", &format!("{url}/v1/leases"), &body, &[]).await;
+    assert_eq!(granted.status, 201, "{}", granted.text);
+    wait_until("there is a snapshot", async || {
+        send("POST", &at("busy/leases"), "", &[]).await;
+        let cluster = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+        cluster.json()["members"][0]["snapshot_index"].is_u64()
+    })
+    .await;
+    assert!(node.terminate().await.success());
+
+    let told = inspected(&data_dir);
+    let text = String::from_utf8(inspect(&[], &data_dir).stdout).unwrap();
+
+    let marks = told["sequences"].as_array().unwrap();
+    assert_eq!(marks.len(), 53, "{told:#}");
+    assert_eq!(told["table"]["sequences"], 53);
+    assert_eq!(
+        marks[1],
+        json!({"name": "gone", "high": 5, "next": null, "retired": true})
+    );
+    assert_eq!(
+        marks[52],
+        json!({"name": "wide", "high": "9007199254740993", "next": "9007199254740994", "retired": false})
+    );
+    let (_, table) = text.split_once("\nSEQUENCE ").unwrap();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0], ["HIGH", "NEXT", "RETIRED"]);
+    assert_eq!(rows[2], ["gone", "5", "-", "yes"]);
+    assert_eq!(rows[50], ["s47", "1", "2", "no"]);
+    assert_eq!(rows[51].join(" "), "and 3 more: --json shows all");
+    assert_eq!(rows.len(), 52);
 }
 
 #[tokio::test]
@@ -225,7 +283,7 @@ async fn a_node_starts_while_its_directory_is_inspected() {
     held.try_lock_shared().unwrap();
     fs::remove_file(data_dir.join("ready.json")).unwrap();
 
-    let node = Node::start(&guard.path().join("log"), serve(&data_dir));
+    let mut node = Node::start(&guard.path().join("log"), serve(&data_dir));
     node.wait_until_opened(&data_dir).await;
     drop(held);
 

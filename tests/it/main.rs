@@ -52,6 +52,8 @@ mod restarts;
 #[cfg(test)]
 mod scripts;
 #[cfg(test)]
+mod settings;
+#[cfg(test)]
 mod surroundings;
 #[cfg(test)]
 mod sync_errors;

@@ -1,6 +1,6 @@
 //! One node of the built binary: started, refused, ended, and what its directory holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -144,6 +144,19 @@ pub(crate) fn tree(path: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
+/// Sees that below a directory everything is as it was.
+#[track_caller]
+pub(crate) fn assert_unchanged(path: &Path, before: &BTreeMap<PathBuf, (u32, Vec<u8>)>) {
+    let after = tree(path);
+    let names: BTreeSet<&PathBuf> = before.keys().chain(after.keys()).collect();
+    let differ = |name: &&PathBuf| before.get(*name) != after.get(*name);
+    let changed: Vec<&PathBuf> = names.into_iter().filter(differ).collect();
+    assert!(
+        changed.is_empty(),
+        "what was to stay as it was is changed: {changed:?}"
+    );
+}
+
 /// Copies files and directories.
 pub(crate) fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
@@ -185,21 +198,31 @@ impl Node {
     }
 
     /// Waits until it has this file or directory open.
-    pub(crate) async fn wait_until_opened(&self, path: &Path) {
+    pub(crate) async fn wait_until_opened(&mut self, path: &Path) {
         let files = format!("/proc/{}/fd", self.child.id().unwrap());
         wait_until("it is opened", async || {
-            let mut files = fs::read_dir(&files).unwrap().flatten();
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the node ended by itself, {status}: {}", self.said());
+            }
+            let mut files = fs::read_dir(&files).into_iter().flatten().flatten();
             files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == path))
         })
         .await;
     }
 
     /// Tells it to end, and how it did.
-    pub(crate) async fn terminate(mut self) -> ExitStatus {
+    pub(crate) async fn terminate(self) -> ExitStatus {
+        self.end_by(Signal::TERM).await
+    }
+
+    /// The same, by this signal.
+    pub(crate) async fn end_by(mut self, signal: Signal) -> ExitStatus {
         let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        let ended = timeout(PATIENCE, self.child.wait()).await;
-        ended.expect("a node ends when it is told").unwrap()
+        kill_process(pid, signal).unwrap();
+        let Ok(ended) = timeout(PATIENCE, self.child.wait()).await else {
+            panic!("{signal:?} does not end the node: {}", self.said());
+        };
+        ended.unwrap()
     }
 
     /// Kills it, as by kill -9.

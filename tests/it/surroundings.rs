@@ -8,14 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use highwater::chaos::{HarnessError, LocalCluster};
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::inspect::inspected;
 use crate::node::{
-    Node, Refusal, assert_refused, cluster_file, copy_tree, ended, lease, made, member, misuse,
-    serve, started, started_by, tree, trouble, wait_until, wait_until_ready, with, words,
+    Node, Refusal, assert_refused, assert_unchanged, cluster_file, copy_tree, ended, lease, made,
+    member, misuse, serve, started, started_by, tree, trouble, wait_until, wait_until_ready, with,
+    words,
 };
-use crate::world::{PATIENCE, send, three_nodes};
+use crate::world::{PATIENCE, send, three_nodes, wait_until_one_ends};
 
 const WAY_OUT: &str =
     "put the whole directory back as it last was, or replace the node by a new one";
@@ -37,28 +41,32 @@ async fn what_is_no_directory_is_refused_by_name() {
     let guard = tempfile::tempdir().unwrap();
     let (file, link) = (guard.path().join("file"), guard.path().join("link"));
     fs::write(&file, "mine").unwrap();
+    // Whatever is quoted, a refusal is one line.
+    let two_lines = guard.path().join("two\nlines");
+    fs::write(&two_lines, "mine").unwrap();
     let target = guard.path().join("not-mounted");
     symlink(&target, &link).unwrap();
     let before = tree(guard.path());
 
-    let no_directory = format!(
-        "{} is not a directory: move it away, or choose another data directory",
-        file.display()
-    );
+    let no_directory = |path: &Path| {
+        let path = path.display().to_string().replace('\n', " ");
+        format!("{path} is not a directory: move it away, or choose another data directory")
+    };
     let leads_nowhere = format!(
         "{} is a link to {}, where nothing is: mount or make that, or choose another data directory",
         link.display(),
         target.display()
     );
     for (data_dir, line) in [
-        (file.clone(), &no_directory),
-        (file.join("below"), &no_directory),
-        (link.clone(), &leads_nowhere),
-        (link.join("below/it"), &leads_nowhere),
+        (file.clone(), no_directory(&file)),
+        (file.join("below"), no_directory(&file)),
+        (two_lines.clone(), no_directory(&two_lines)),
+        (link.clone(), leads_nowhere.clone()),
+        (link.join("below/it"), leads_nowhere),
     ] {
-        let refusal = trouble("directory_refused", line.clone());
+        let refusal = trouble("directory_refused", line);
         assert_refused(|more| started(with(serve(&data_dir), more)), &refusal).await;
-        assert_eq!(tree(guard.path()), before);
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -116,7 +124,7 @@ async fn what_the_nodes_user_may_not_use_is_refused_by_name() {
         .await;
 
         fs::set_permissions(&restricted, allowed).unwrap();
-        assert!(tree(copy.path()) == before, "{refusal:?}");
+        assert_unchanged(copy.path(), &before);
     }
 }
 
@@ -162,7 +170,7 @@ async fn a_read_only_disk_is_refused_by_name() {
         let wrapper = on_read_only_disk(guard.path());
         let command = |more: &[&str]| started_by(&wrapper, with(serve(&data_dir), more));
         assert_refused(command, &refusal).await;
-        assert!(tree(guard.path()) == before);
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -176,6 +184,19 @@ async fn a_directory_of_another_node_or_cluster_is_refused_and_left_alone() {
     let mixed = guard.path().join("mixed");
     copy_tree(&own, &mixed);
     fs::copy(other.join("superblock"), mixed.join("superblock")).unwrap();
+    // The store of one directory beside the identity of another, which is in no cluster yet.
+    let unformed = guard.path().join("unformed");
+    let node = Node::start(&guard.path().join("log"), member(&file, 1, &unformed));
+    node.wait_until_said("waiting for a member", 2).await;
+    node.kill().await;
+    let incarnation_of = |dir: &Path| {
+        let identity = &inspected(dir)["identity"];
+        identity["incarnation"].as_str().unwrap().to_owned()
+    };
+    let new = incarnation_of(&unformed);
+    let identity = fs::read(unformed.join("identity")).unwrap();
+    copy_tree(&own, &unformed);
+    fs::write(unformed.join("identity"), identity).unwrap();
     let cluster_of = |dir: &Path| {
         inspected(dir)["identity"]["cluster"]
             .as_str()
@@ -184,6 +205,7 @@ async fn a_directory_of_another_node_or_cluster_is_refused_and_left_alone() {
     };
 
     let superblock = mixed.join("superblock");
+    let unformed_superblock = unformed.join("superblock");
     for (arguments, data_dir, code, line) in [
         (
             member(&file, 2, &own),
@@ -203,11 +225,21 @@ async fn a_directory_of_another_node_or_cluster_is_refused_and_left_alone() {
                 cluster_of(&own)
             ),
         ),
+        (
+            serve(&unformed),
+            &unformed,
+            "directory_refused",
+            format!(
+                "{} belongs to another incarnation ({}) than the identity file beside it ({new}): {WAY_OUT}",
+                unformed_superblock.display(),
+                incarnation_of(&own)
+            ),
+        ),
     ] {
         let before = tree(data_dir);
         let refusal = trouble(code, line);
         assert_refused(|more| started(with(arguments.clone(), more)), &refusal).await;
-        assert!(tree(data_dir) == before, "{refusal:?}");
+        assert_unchanged(data_dir, &before);
     }
 }
 
@@ -340,8 +372,32 @@ async fn a_directory_of_another_cluster_is_refused_by_those_of_the_cluster_file(
              give node 1 its own data directory, or its own cluster's file\n"
         )
     );
-    assert!(tree(&data_dir) == before);
+    assert_unchanged(&data_dir, &before);
     // Two of three go on.
+    lease(&cluster.urls()[1..]).await;
+}
+
+#[tokio::test]
+async fn a_directory_of_another_cluster_is_refused_also_where_the_others_come_later() {
+    let guard = tempfile::tempdir().unwrap();
+    let foreign = made(guard.path(), "foreign").await;
+    fs::remove_file(foreign.join("ready.json")).unwrap();
+    let mut cluster = three_nodes(guard.path()).await;
+    lease(&cluster.urls()).await;
+    cluster.stop_all(PATIENCE).await.unwrap();
+    let data_dir = cluster.data_dir(1).unwrap().to_path_buf();
+    fs::remove_dir_all(&data_dir).unwrap();
+    copy_tree(&foreign, &data_dir);
+
+    // By itself it is a cluster of one, and nobody tells it otherwise.
+    cluster.start(&[1]).unwrap();
+    wait_until_ready(&data_dir).await;
+    cluster.start(&[2, 3]).unwrap();
+    let ended = wait_until_one_ends(&mut cluster).await;
+
+    assert_eq!((ended.node, ended.code), (1, Some(1)), "{ended:?}");
+    let line = "but the nodes in the cluster file to cluster";
+    assert!(ended.last_line.contains(line), "{ended:?}");
     lease(&cluster.urls()[1..]).await;
 }
 
@@ -583,7 +639,7 @@ async fn a_cluster_file_that_cannot_be_used_is_refused_before_anything_is_made()
             command
         };
         assert_refused(command, &refusal).await;
-        assert_eq!(tree(guard.path()), before, "{line}");
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -635,7 +691,7 @@ async fn flags_and_settings_that_contradict_are_refused_before_anything_is_made(
             &[],
             Some(("HIGHWATER_INSECURE", "perhaps")),
             "usage",
-            "invalid value 'perhaps' for '--insecure': value was not a boolean (--help tells more)",
+            "invalid value 'perhaps' for '--insecure[=<BOOL>]': value was not a boolean (--help tells more)",
         ),
         (
             &["--config", "nothing.toml"],
@@ -659,7 +715,7 @@ async fn flags_and_settings_that_contradict_are_refused_before_anything_is_made(
             command
         };
         assert_refused(command, &refusal).await;
-        assert_eq!(tree(guard.path()), before, "{line}");
+        assert_unchanged(guard.path(), &before);
     }
 }
 
@@ -711,17 +767,96 @@ async fn an_even_number_of_nodes_is_served_with_one_warning_and_an_odd_one_with_
 // scylladb/scylladb#16682: a wait for others ends when it is told to.
 #[tokio::test]
 async fn a_node_that_waits_for_the_others_ends_when_it_is_told() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let guard = tempfile::tempdir().unwrap();
+        let file = guard.path().join("cluster.toml");
+        let _ports = cluster_file(&file, &[1, 2, 3]);
+        let node = Node::start(
+            &guard.path().join("log"),
+            member(&file, 1, &guard.path().join("1")),
+        );
+        node.wait_until_said("waiting for a member to form the cluster", 2)
+            .await;
+
+        assert_eq!(node.end_by(signal).await.code(), Some(0), "{signal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_serves_ends_well_by_either_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let guard = tempfile::tempdir().unwrap();
+        let data_dir = guard.path().join("data");
+        let node = Node::start(&guard.path().join("log"), serve(&data_dir));
+        lease(&[wait_until_ready(&data_dir).await]).await;
+
+        assert_eq!(node.end_by(signal).await.code(), Some(0), "{signal:?}");
+    }
+}
+
+// What is still open is waited for, but not by somebody in a hurry.
+#[tokio::test]
+async fn a_second_signal_ends_a_node_that_waits_for_its_open_requests() {
+    let guard = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(guard.path()).await;
+    lease(&cluster.urls()).await;
+    cluster.kill(&[2, 3]).await.unwrap();
+    let pid = Pid::from_raw(cluster.pid(1).unwrap().try_into().unwrap()).unwrap();
+    let address = cluster.urls()[0].replace("http://", "");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // Nobody grants it, so it is open until its deadline. The answer before it says that both have been read.
+    let requests = "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n\
+         POST /v1/sequences/photos/leases?timeout=4s HTTP/1.1\r\nHost: node\r\n\r\n";
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    let mut answered = vec![0; 4096];
+    let length = stream.read(&mut answered).await.unwrap();
+    assert!(answered[..length].starts_with(b"HTTP/1.1 200"));
+
+    kill_process(pid, Signal::TERM).unwrap();
+    let log = guard.path().join("node-1.log");
+    wait_until("the node is stopping", async || {
+        let said = fs::read_to_string(&log).unwrap();
+        said.lines().any(|line| line.ends_with("stopping"))
+    })
+    .await;
+    kill_process(pid, Signal::TERM).unwrap();
+    let mut rest = Vec::new();
+    let ended = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+
+    // However the connection ends, no answer came.
+    drop(ended.expect("the node closes the connection"));
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(!rest.contains("HTTP/1.1"), "it was waited for: {rest}");
+    let ended = wait_until_one_ends(&mut cluster).await;
+    assert_eq!((ended.node, ended.code), (1, Some(0)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn ready_json_tells_where_a_node_listens_and_which_process_it_is() {
     let guard = tempfile::tempdir().unwrap();
     let file = guard.path().join("cluster.toml");
-    let _ports = cluster_file(&file, &[1, 2, 3]);
-    let node = Node::start(
-        &guard.path().join("log"),
-        member(&file, 1, &guard.path().join("1")),
-    );
-    node.wait_until_said("waiting for a member to form the cluster", 2)
-        .await;
+    let _ports = cluster_file(&file, &[7]);
+    let (alone, of_seven) = (guard.path().join("alone"), guard.path().join("seven"));
 
-    assert_eq!(node.terminate().await.code(), Some(0));
+    for (data_dir, arguments, id) in [
+        (&alone, serve(&alone), 1),
+        (&of_seven, member(&file, 7, &of_seven), 7),
+    ] {
+        let node = Node::start(&guard.path().join("log"), arguments);
+        let url = wait_until_ready(data_dir).await;
+
+        let ready = fs::read_to_string(data_dir.join("ready.json")).unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+        assert_eq!(ready["node"], id, "{ready}");
+        assert_eq!(ready["pid"], node.child.id().unwrap(), "{ready}");
+        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+        let member = &shown.json()["members"][0];
+        assert_eq!(
+            (&ready["api"], &ready["peer"]),
+            (&member["api"], &member["peer"])
+        );
+        assert!(node.terminate().await.success());
+    }
 }
 
 #[tokio::test]

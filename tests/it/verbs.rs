@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use highwater::chaos::{ClusterSize, LocalCluster};
 use serde_json::{Value, json};
 
+use crate::node::wait_until;
 use crate::world::{Answer, PATIENCE, follower, program, send, three_nodes, wait_for_one_state};
 
 /// It is refused like this, and says that nothing happened.
@@ -604,30 +605,25 @@ async fn a_node_without_a_quorum_answers_only_local_reads() {
     // Started again by itself, it does not know what the others may have committed since.
     cluster.kill(&[own]).await.unwrap();
     cluster.start(&[own]).unwrap();
+    wait_until_up(&url).await;
     let text = "this node is starting: it has not caught up with the cluster yet";
-    let answer = wait_until_answered(&format!("{photos}?consistency=local")).await;
-    refused(&answer, 503, "starting", text);
+    for read in [&photos, &list] {
+        let local = send("GET", &format!("{read}?consistency=local"), "", &[]).await;
+        refused(&local, 503, "starting", text);
+    }
+    let lease = send("POST", &format!("{photos}/leases"), "", &[]).await;
+    refused(&lease, 503, "starting", text);
 }
 
-/// Waits until the node answers at all.
-async fn wait_until_answered(url: &str) -> Answer {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while reqwest::Client::builder()
-        .no_proxy()
-        .build()
-        .unwrap()
-        .get(url)
-        .send()
-        .await
-        .is_err()
-    {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{url} does not answer"
-        );
-        tokio::time::sleep(crate::world::POLL_INTERVAL).await;
-    }
-    send("GET", url, "", &[]).await
+/// Waits until the node has opened its store and runs: before that it answers nothing but `starting` to anybody.
+async fn wait_until_up(url: &str) {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let cluster = format!("{url}/v1/cluster");
+    wait_until("the node runs", async || {
+        let answer = http.get(&cluster).send().await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    })
+    .await;
 }
 
 #[tokio::test]

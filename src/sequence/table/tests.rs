@@ -1103,7 +1103,7 @@ proptest! {
             .collect();
 
         prop_assert_eq!(at_once, in_parts);
-        prop_assert_eq!(whole.state_hash(), parts.state_hash());
+        prop_assert_eq!(whole.state_hash(), parts.state_hash(), "I8: the hash of {:?}", whole);
         prop_assert_eq!(whole, parts);
     }
 
@@ -1120,9 +1120,10 @@ proptest! {
             same.apply(at(index), &batch);
 
             let whole = rebuilt(&table);
-            prop_assert_eq!(table.state_hash(), whole.state_hash());
+            let said = "I8: what the hash became entry by entry is not the hash of the table";
+            prop_assert_eq!(table.state_hash(), whole.state_hash(), "{}: {:?}", said, table);
             prop_assert_eq!(&table, &whole);
-            prop_assert_eq!(table.state_hash(), same.state_hash());
+            prop_assert_eq!(table.state_hash(), same.state_hash(), "I8: of the same entries");
         }
     }
 }

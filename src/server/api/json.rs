@@ -167,7 +167,7 @@ mod tests {
         ] {
             let read = parse::<Object<LeaseBody>>(body.as_bytes());
 
-            assert_eq!(read.unwrap_err(), error);
+            assert_eq!(read.expect_err(body), error, "{body}");
         }
         assert!(parse::<Option<Object<AdvanceBody>>>(b"[5]").is_err());
         assert!(
@@ -187,7 +187,7 @@ mod tests {
             ("[{\"sequence\":\"p\",\"n\":1}]", 0),
             ("[{\"sequence\":\"p\"},{\"sequence\":\"p\"},[\"p\",1]]", 2),
         ] {
-            let error = parse::<List<Object<LeasePartBody>>>(body.as_bytes()).unwrap_err();
+            let error = parse::<List<Object<LeasePartBody>>>(body.as_bytes()).expect_err(body);
 
             assert!(
                 matches!(error, ApiError::At { position: at, .. } if at == position),

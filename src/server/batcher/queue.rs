@@ -98,6 +98,7 @@ pub(super) fn size(command: &Command) -> usize {
 mod tests {
     use std::sync::Arc;
 
+    use futures::FutureExt as _;
     use tokio::sync::{Semaphore, oneshot};
 
     use super::super::courier::{Place, encode};
@@ -236,6 +237,23 @@ mod tests {
             .map(|pending| pending.command)
             .collect();
         assert!(sent == commands, "nobody is lost, and nobody overtakes");
+    }
+
+    // The batcher waits for its queue and for other things at once, and drops the wait where another is ready first.
+    #[tokio::test]
+    async fn who_did_not_fit_is_not_lost_with_a_wait_that_is_dropped() {
+        let (arrive, arriving) = mpsc::channel(2);
+        for _ in 0..2 {
+            arrive.try_send(pending(largest_lease())).unwrap();
+        }
+        let mut queue = Queue::new(arriving);
+        let first = queue.next().await.unwrap();
+        assert_eq!(queue.fill(first).len(), 1, "the second does not fit");
+
+        let mut waits = std::iter::repeat_with(|| queue.next().now_or_never().flatten());
+
+        let found = waits.by_ref().take(10).flatten().count();
+        assert_eq!(found, 1, "a request is lost, and nobody answers it");
     }
 
     #[tokio::test]

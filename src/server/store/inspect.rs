@@ -23,7 +23,7 @@ use super::probe::Probe;
 use super::snapshot::{COMPLETE_EXTENSION, SnapshotFile};
 use super::snapshot_format::{self, State};
 use super::startup::{self, Found, Paths};
-use super::superblock::{self, Owner, Slot};
+use super::superblock::{self, Slot};
 use super::{DATABASE_NAME, directory};
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::Vote;
@@ -137,11 +137,7 @@ fn judge(path: &Path, paths: &Paths, parts: &Arc<Mutex<Parts>>) -> Result<(), St
     }
     let owner = match startup::owner(&identity, path) {
         Ok(owner) => owner,
-        // The cluster that will adopt it is not known here, but its disks are.
-        Err(_) => Owner {
-            incarnation: identity.incarnation,
-            ..superblock::read(&paths.superblock)?.owner
-        },
+        Err(_) => startup::unformed_owner(&identity, superblock::read(&paths.superblock)?.owner),
     };
     let (closed, _) = oneshot::channel();
     let seen = Arc::clone(parts);

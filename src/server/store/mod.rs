@@ -117,15 +117,12 @@ impl Store {
         Self::open_with(dir, Probe::default())
     }
 
-    /// Refuses a database that holds something beside an identity that is in no cluster: before that joins one.
+    /// Refuses what is there of another store beside an identity that is in no cluster: before that joins one.
     ///
     /// # Errors
-    /// [`StoreError`] where there is one, or it cannot be told.
+    /// [`StoreError`] where there is something, or it cannot be told.
     pub(crate) fn refuse_orphan(dir: &DataDir) -> Result<(), StoreError> {
-        if dir.identity().formation.is_none() {
-            startup::find(&startup::Paths::of(dir.path()), dir.store_state())?;
-        }
-        Ok(())
+        startup::refuse_orphan(dir)
     }
 
     /// The same, with a probe that looks into the syncs.

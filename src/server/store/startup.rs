@@ -108,6 +108,26 @@ pub(super) fn owner(identity: &Identity, directory: &Path) -> Result<Owner, Stor
     })
 }
 
+/// Refuses what is there of a store beside an identity that is in no cluster: a database that holds something, or the
+/// superblock of other disks. Told before a cluster is joined, because that changes the identity.
+pub(super) fn refuse_orphan(dir: &DataDir) -> Result<(), StoreError> {
+    let paths = Paths::of(dir.path());
+    if dir.identity().formation.is_some() || find(&paths, dir.store_state())? == Found::NoStore {
+        return Ok(());
+    }
+    let found = superblock::read(&paths.superblock)?.owner;
+    let here = unformed_owner(dir.identity(), found);
+    superblock::check_owner(&paths.superblock, found, here)
+}
+
+/// Whose promises a store must hold beside an identity that is in no cluster: the cluster is not known, its disks are.
+pub(super) fn unformed_owner(identity: &Identity, found: Owner) -> Owner {
+    Owner {
+        incarnation: identity.incarnation,
+        ..found
+    }
+}
+
 /// Makes a store where there never was one: database, then superblock, then the mark in the identity, each
 /// durable before the next. Nothing is promised before the last.
 fn prepare(dir: &DataDir, paths: &Paths, owner: Owner) -> Result<(), StoreError> {

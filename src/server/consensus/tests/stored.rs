@@ -351,6 +351,44 @@ async fn nobody_is_answered_before_the_table_with_the_answer_can_be_read() {
     reader.join().unwrap();
 }
 
+// I6: a proof says how far a table has to be, and not that the asked node's is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_at_a_follower_waits_until_its_own_table_holds_what_was_proved() {
+    let cluster = cluster(3).await;
+    let nodes = cluster.start(Retention::default()).await;
+    let grant = sequence(&nodes, "s").await;
+    let created = stored_leader(&nodes).await.applied();
+    wait_until(|| nodes.iter().all(|node| created <= node.applied())).await;
+    let follower = nodes.iter().find(|node| !node.leads()).unwrap();
+    let tables = follower.consensus.tables().clone();
+    let (holding, is_held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+
+    // As long as somebody reads the follower's table, it does not get the next one.
+    let reader = std::thread::spawn(move || {
+        tables.while_read(|| {
+            holding.send(()).unwrap();
+            released.recv().unwrap();
+        });
+    });
+    is_held.recv().unwrap();
+    propose(&nodes, &[grant]).await;
+    let granted = stored_leader(&nodes).await.applied();
+    let soon = Instant::now() + Duration::from_millis(500);
+    let early = follower.consensus.linearize(soon).await;
+    release.send(()).unwrap();
+
+    assert!(
+        early.is_err(),
+        "I6: read before the table had what was granted"
+    );
+    within(follower.consensus.linearize(deadline()))
+        .await
+        .unwrap();
+    assert!(granted <= follower.applied());
+    reader.join().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_the_leader_is_bounded_and_goes_into_entries_that_fit() {
     let cluster = cluster(1).await;

@@ -28,7 +28,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn same(bytes: &[u8], golden: &str) {
-    assert_eq!(hex(bytes), golden.replace([' ', '\n'], ""));
+    let golden = golden.replace([' ', '\n'], "");
+    assert_eq!(
+        hex(bytes),
+        golden,
+        "what older versions wrote is not what is written now"
+    );
 }
 
 fn bytes_of(golden: &str) -> Vec<u8> {

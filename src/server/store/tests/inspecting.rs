@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::damage::{bits_of, flip, raised, snapshot_of, template, with_tree};
 use super::fixture::*;
 use crate::server::store::error::whole_line;
-use crate::server::store::{DataDir, InspectError, Inspection, Store, Verdict, inspect};
+use crate::server::store::{
+    DataDir, InspectError, Inspection, Store, StoreError, Verdict, inspect,
+};
 
 /// Every name below a directory, and every byte.
 fn tree(path: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
@@ -193,6 +198,50 @@ async fn the_verdict_on_whatever_is_missing_or_later_is_the_starts() {
 }
 
 #[tokio::test]
+async fn the_verdict_on_a_superblock_of_another_directory_is_the_starts() {
+    let (template, _) = template().await;
+    let (other, store) = new_store();
+    close(store).await;
+    let copy = copy_of(template.path());
+    let superblock = copy.path().join("superblock");
+    fs::copy(other.path().join("superblock"), &superblock).unwrap();
+
+    let found = inspected(copy.path(), "another directory's superblock").await;
+
+    let text = format!("{} belongs to another cluster (", superblock.display());
+    let reason = found.reason.unwrap();
+    assert!(reason.starts_with(&text), "{reason}");
+}
+
+#[tokio::test]
+async fn a_store_of_other_disks_would_be_refused_before_formation() {
+    let (template, _) = template().await;
+    let unformed = tempfile::tempdir().unwrap();
+    drop(DataDir::open(unformed.path()).unwrap());
+    let identity = fs::read(unformed.path().join("identity")).unwrap();
+    copy_into(template.path(), unformed.path());
+    fs::write(unformed.path().join("identity"), identity).unwrap();
+    let before = tree(unformed.path());
+
+    let found = inspect(unformed.path()).unwrap();
+    let dir = DataDir::open(unformed.path()).unwrap();
+    let refused = Store::refuse_orphan(&dir).unwrap_err();
+
+    assert!(matches!(
+        refused,
+        StoreError::Foreign {
+            what: "incarnation",
+            ..
+        }
+    ));
+    assert_eq!(found.reason, Some(whole_line(&refused)));
+    assert!(
+        tree(unformed.path()) == before,
+        "a refusal changed the directory"
+    );
+}
+
+#[tokio::test]
 async fn the_verdict_on_flipped_bits_is_the_starts() {
     let (template, _) = template().await;
     let mut refused = 0;
@@ -233,7 +282,7 @@ async fn a_directory_before_its_first_promise_would_start() {
     ] {
         let before = tree(path);
         let found = inspect(path).unwrap();
-        assert!(tree(path) == before);
+        assert!(tree(path) == before, "inspecting changed the directory");
         assert_eq!(found.verdict, Verdict::Starts, "{:?}", found.reason);
         assert_eq!(found.identity.unwrap().cluster.is_some(), is_formed);
     }
@@ -253,7 +302,7 @@ async fn a_database_without_its_superblock_would_be_refused_before_and_after_for
 
         let found = inspect(path).unwrap();
 
-        assert!(tree(path) == before);
+        assert!(tree(path) == before, "inspecting changed the directory");
         assert_eq!(
             found.reason.unwrap(),
             format!(
@@ -299,4 +348,34 @@ async fn what_is_no_data_directory_or_in_use_is_refused() {
         )
     );
     assert!(inspect(used.path()).is_ok());
+}
+
+#[test]
+fn what_was_read_while_a_node_started_is_not_told() {
+    let (guard, dir) = new_directory();
+    drop(dir);
+    let file = guard.path().join("identity");
+    let (identity, whole) = (fs::read(&file).unwrap(), guard.path().join("whole"));
+    fs::rename(&file, &whole).unwrap();
+    // A pipe: who opens it waits for the other end, so both know how far the other is.
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, &file, FileType::Fifo, mode, 0).unwrap();
+    let path = guard.path().to_path_buf();
+    let inspecting = std::thread::spawn(move || inspect(&path));
+
+    let mut pipe = fs::File::options().write(true).open(&file).unwrap();
+    let started = fs::File::open(guard.path()).unwrap();
+    started.try_lock().unwrap();
+    fs::rename(&whole, &file).unwrap();
+    pipe.write_all(&identity).unwrap();
+    drop(pipe);
+
+    let refused = inspecting.join().unwrap().unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        format!(
+            "{} is in use by another process: stop it, or choose another data directory",
+            guard.path().display()
+        )
+    );
 }
