@@ -13,6 +13,14 @@ Examples:
   highwater cluster status --url http://127.0.0.1:7102
   highwater cluster status --json";
 
+const TRANSFER_EXAMPLES: &str = "\
+Examples:
+  highwater cluster transfer-leader            to whichever voter is fit
+  highwater cluster transfer-leader --to 2
+
+Requests wait for the new leader, and none fails. Before a node is stopped this is
+not needed: on SIGTERM it hands over by itself.";
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -27,13 +35,29 @@ enum Verb {
         #[command(flatten)]
         connect: Connect,
     },
+    /// Have another node lead
+    #[command(after_help = TRANSFER_EXAMPLES)]
+    TransferLeader {
+        /// The voter that is to lead; whichever is fit, where none is named
+        #[arg(long, value_name = "N")]
+        to: Option<u64>,
+        #[command(flatten)]
+        connect: Connect,
+    },
 }
 
 pub(super) fn run(args: &Args, output: &Output) -> Result<Exit, CliError> {
-    let Verb::Status { connect } = &args.verb;
-    let client = connect.client()?;
-    let cluster = block_on(client.cluster())??;
-    output.data(text(&cluster), &cluster)?;
+    match &args.verb {
+        Verb::Status { connect } => {
+            let cluster = block_on(connect.client()?.cluster())??;
+            output.data(text(&cluster), &cluster)?;
+        }
+        Verb::TransferLeader { to, connect } => {
+            let transferred = block_on(connect.client()?.transfer_leader(*to))??;
+            let text = format!("node {} leads", transferred.leader);
+            output.data(text, &transferred)?;
+        }
+    }
     Ok(Exit::Ok)
 }
 

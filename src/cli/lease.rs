@@ -3,6 +3,7 @@
 use super::args::{Connect, block_on, parse_count};
 use super::error::{CliError, Exit};
 use super::output::Output;
+use crate::client::LeaseKey;
 use crate::sequence::{RangeCount, SequenceName};
 
 const EXAMPLES: &str = "\
@@ -12,8 +13,11 @@ Examples:
   read FIRST LAST < <(highwater lease photos 1000)
   highwater lease photos 10 --url http://127.0.0.1:7101,http://127.0.0.1:7102
 
-Exit code 7 means that the range may have been granted. Leasing again gives
-another range and leaves a gap.";
+  highwater lease photos 10 --key order-17     the same ten values, however often
+
+A key makes a repetition the same lease, for ten minutes. Without one, exit code 7
+means that the range may have been granted: leasing again gives another range and
+leaves a gap.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -24,14 +28,21 @@ pub(super) struct Args {
     /// How many values
     #[arg(default_value = "1", value_parser = parse_count)]
     count: RangeCount,
+    /// Makes a repetition with the same key the same lease: 1 to 255 visible characters
+    #[arg(long, value_name = "KEY")]
+    key: Option<LeaseKey>,
     #[command(flatten)]
     connect: Connect,
 }
 
 pub(super) fn run(args: &Args, output: &Output) -> Result<Exit, CliError> {
     let client = args.connect.client()?;
-    let grant = block_on(client.lease(&args.sequence, args.count))?
-        .map_err(CliError::about(&args.sequence))?;
+    let (sequence, count) = (&args.sequence, args.count);
+    let leased = match &args.key {
+        Some(key) => block_on(client.lease_keyed(sequence, count, key))?,
+        None => block_on(client.lease(sequence, count))?,
+    };
+    let grant = leased.map_err(CliError::about(sequence))?;
     let text = format!("{} {}", grant.first(), grant.last());
     output.data(text, grant.body())?;
     Ok(Exit::Ok)

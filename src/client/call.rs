@@ -10,12 +10,14 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::answer::{Answer, Exchange, receive};
 use super::error::{ClientError, Setback, SetbackReason};
 use super::nodes::{Others, Stop};
-use super::{Client, to_json};
+use super::{Client, LeaseKey, to_json};
 
 /// The shortest time that a node accepts as a request's deadline.
 const NODE_TIMEOUT_MIN: Duration = Duration::from_millis(10);
 /// The most time that an answer is given to come back after the node's deadline.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
+
+const KEY_HEADER: &str = "idempotency-key";
 
 /// What sending a request twice would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +26,14 @@ pub(super) enum Effect {
     None,
     /// The second changes nothing that the first has not.
     Idempotent,
-    /// The second takes values of its own: never sent again while the first may have happened.
-    Once,
+    /// The second is answered like the first, as long as both have one key. A later call has another.
+    Keyed,
 }
 
 impl Effect {
     pub(super) fn way_out(self) -> &'static str {
         match self {
-            Self::Once => "lease again, which gives other values and leaves at the worst a gap",
+            Self::Keyed => "lease again, which gives other values and leaves at the worst a gap",
             Self::None | Self::Idempotent => "send it again, which is safe",
         }
     }
@@ -44,6 +46,7 @@ pub(super) struct Request {
     path: String,
     options: Vec<(&'static str, String)>,
     body: Option<Vec<u8>>,
+    key: Option<LeaseKey>,
     effect: Effect,
 }
 
@@ -54,6 +57,7 @@ impl Request {
             path,
             options: Vec::new(),
             body: None,
+            key: None,
             effect,
         }
     }
@@ -61,6 +65,12 @@ impl Request {
     /// One more field of the query.
     pub(super) fn with_option(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.options.push((name, value.into()));
+        self
+    }
+
+    /// Under this key it is one request, however often it is sent.
+    pub(super) fn with_key(mut self, key: LeaseKey) -> Self {
+        self.key = Some(key);
         self
     }
 
@@ -100,6 +110,11 @@ impl Client {
                 }
                 Exchange::Refused(problem) => {
                     tour.arrived(stop);
+                    if trail.unknown.is_some() && request.effect == Effect::Keyed {
+                        // What was sent before may still be on its way, and find another state.
+                        trail.unknown = Some(stop.setback(SetbackReason::Problem(problem)));
+                        return Err(self.give_up(trail, stop, request.effect));
+                    }
                     return Err(ClientError::Refused { problem });
                 }
                 Exchange::NotApplied {
@@ -119,9 +134,6 @@ impl Client {
                 }
             };
             tour.leave(stop, retry_after);
-            if trail.unknown.is_some() && request.effect == Effect::Once {
-                return Err(self.give_up(trail, stop, request.effect));
-            }
         }
     }
 
@@ -142,18 +154,15 @@ impl Client {
         };
         let margin = MARGIN_MAX.min(left / 5);
         let node_timeout = share.saturating_sub(margin).max(NODE_TIMEOUT_MIN);
-        // What must not be sent twice is better waited for than given up.
-        let until = match request.effect {
-            Effect::Once => deadline,
-            Effect::None | Effect::Idempotent => {
-                deadline.min(Instant::now() + node_timeout + margin)
-            }
-        };
+        let until = deadline.min(Instant::now() + node_timeout + margin);
         let mut url = stop.url.join(&request.path);
         url.query_pairs_mut()
             .extend_pairs(&request.options)
             .append_pair("timeout", &format!("{}ms", node_timeout.as_millis()));
         let mut builder = self.http.request(request.method.clone(), url);
+        if let Some(key) = &request.key {
+            builder = builder.header(KEY_HEADER, key.as_str());
+        }
         if let Some(body) = &request.body {
             builder = builder
                 .header(CONTENT_TYPE, "application/json")
@@ -170,7 +179,7 @@ impl Client {
 
     fn give_up(&self, trail: Trail, stop: Stop<'_>, effect: Effect) -> ClientError {
         match (trail.unknown, effect) {
-            (Some(last), Effect::Once | Effect::Idempotent) => ClientError::Unknown {
+            (Some(last), Effect::Keyed | Effect::Idempotent) => ClientError::Unknown {
                 last,
                 way_out: effect.way_out(),
             },

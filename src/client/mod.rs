@@ -1,8 +1,8 @@
 //! The worker's library: leases ranges from whichever node answers.
 //!
 //! It knows the cluster only by its HTTP API. What it guarantees is about outcomes: an error says whether the
-//! request certainly did not happen, and what may have happened is never sent a second time behind the caller's
-//! back. Until request keys exist, that holds for every lease whose answer was lost.
+//! request certainly did not happen. A lease whose answer was lost is sent again under its key, to the next node, so that
+//! it is granted once; the caller hears of it only where the deadline passes.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,6 +24,7 @@ mod call;
 mod changes;
 mod error;
 mod grant;
+mod key;
 mod nodes;
 mod reads;
 
@@ -31,6 +32,7 @@ pub use builder::{BuildError, ClientBuilder, DEADLINE_MAX, DEADLINE_MIN, NODES_M
 pub use changes::{Changes, Run};
 pub use error::{ClientError, Setback, SetbackReason};
 pub use grant::{Created, Grant};
+pub use key::{LEASE_KEY_BYTES_MAX, LeaseKey, LeaseKeyError};
 pub use nodes::NodeUrl;
 pub use reads::{Consistency, ListQuery, Reads};
 
@@ -42,7 +44,7 @@ use serde::Serialize;
 use crate::sequence::{RangeCount, SequenceName};
 use crate::wire::{
     AdvancedBody, AlterBody, ClusterBody, CreateBody, GrantsBody, LeaseBody, LeasePartBody,
-    SequenceBody, SequencesBody,
+    SequenceBody, SequencesBody, TransferBody, TransferredBody,
 };
 use call::{Effect, Request};
 use nodes::Nodes;
@@ -67,21 +69,50 @@ impl Client {
         self.nodes.iter()
     }
 
-    /// Leases the next `count` values of a sequence.
+    /// Leases the next `count` values of a sequence, under a key of its own: a lost answer costs time and no value.
     ///
     /// # Errors
-    /// [`ClientError::Unknown`] where the range may have been granted: the values are then used by nobody, and leasing
-    /// again gives others. The other errors say that nothing was granted.
+    /// [`ClientError::Unknown`] where the deadline passed and the range may have been granted: the values are then used by
+    /// nobody, and leasing again gives others. The other errors say that nothing was granted.
     pub async fn lease(
         &self,
         sequence: &SequenceName,
         count: RangeCount,
     ) -> Result<Grant, ClientError> {
+        let key = LeaseKey::random();
+        self.send_lease(sequence, count, key, Effect::Keyed).await
+    }
+
+    /// Leases under a key of the caller's, who can then ask for the same range again, also from another process.
+    ///
+    /// # Errors
+    /// As for [`Client::lease`], but that leasing again with the same key gives the range that may have been granted.
+    /// Refused with `key_reused` where the key was used for another count.
+    pub async fn lease_keyed(
+        &self,
+        sequence: &SequenceName,
+        count: RangeCount,
+        key: &LeaseKey,
+    ) -> Result<Grant, ClientError> {
+        let key = key.clone();
+        self.send_lease(sequence, count, key, Effect::Idempotent)
+            .await
+    }
+
+    async fn send_lease(
+        &self,
+        sequence: &SequenceName,
+        count: RangeCount,
+        key: LeaseKey,
+        effect: Effect,
+    ) -> Result<Grant, ClientError> {
         let body = LeaseBody {
             count: Some(u64::from(count.get()).into()),
         };
         let path = format!("/v1/sequences/{sequence}/leases");
-        let request = Request::new(Method::POST, path, Effect::Once).with_body(&body);
+        let request = Request::new(Method::POST, path, effect)
+            .with_key(key)
+            .with_body(&body);
         let answer = self.call(request).await?;
         let node = answer.node_id();
         answer.understood(|body| Grant::from_answer(body, node, sequence, count))
@@ -101,7 +132,9 @@ impl Client {
         };
         let body: Vec<LeasePartBody> = leases.iter().map(part).collect();
         let path = "/v1/leases".to_owned();
-        let request = Request::new(Method::POST, path, Effect::Once).with_body(&body);
+        let request = Request::new(Method::POST, path, Effect::Keyed)
+            .with_key(LeaseKey::random())
+            .with_body(&body);
         let answer = self.call(request).await?;
         let node = answer.node_id();
         answer.understood(|body: GrantsBody| {
@@ -196,6 +229,17 @@ impl Client {
         self.reads(Consistency::Linearizable)
             .list_sequences(query)
             .await
+    }
+
+    /// Has whoever leads hand over to this voter, or to whichever is fit where none is named. Tells who leads then.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether another may lead later. To repeat it is safe.
+    pub async fn transfer_leader(&self, to: Option<u64>) -> Result<TransferredBody, ClientError> {
+        let path = "/v1/cluster/transfer-leader".to_owned();
+        let request = Request::new(Method::POST, path, Effect::Idempotent);
+        let answer = self.call(request.with_body(&TransferBody { to })).await?;
+        answer.understood(Some)
     }
 
     /// What the cluster knows of itself.

@@ -28,10 +28,18 @@ enum Reply {
     Hang,
 }
 
+/// What a stub was asked.
+#[derive(Clone)]
+struct Asked {
+    /// The request line.
+    line: String,
+    key: Option<String>,
+}
+
 /// A node that answers from a list, the last entry for ever.
 struct Stub {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
     _task: JoinSet<()>,
 }
 
@@ -58,17 +66,24 @@ impl Stub {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        let asked = self.asked.lock().unwrap();
+        asked.iter().map(|asked| asked.line.clone()).collect()
+    }
+
+    /// The request keys of those requests that had one.
+    fn keys(&self) -> Vec<String> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter_map(|asked| asked.key.clone()).collect()
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
     replies: Arc<Mutex<VecDeque<Reply>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
 ) {
-    while let Some(head) = read_request(&mut stream).await {
-        asked.lock().unwrap().push(head);
+    while let Some(request) = read_request(&mut stream).await {
+        asked.lock().unwrap().push(request);
         let reply = {
             let mut replies = replies.lock().unwrap();
             if 1 < replies.len() {
@@ -102,19 +117,23 @@ async fn serve(
     }
 }
 
-/// The request line, with the whole request read.
-async fn read_request(stream: &mut TcpStream) -> Option<String> {
+/// What is asked, with the whole request read.
+async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head
-                .lines()
-                .filter_map(|line| line.split_once(": "))
-                .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-                .map_or(0, |(_, value)| value.parse().unwrap());
+            let header = |wanted: &str| {
+                let mut headers = head.lines().filter_map(|line| line.split_once(": "));
+                let found = headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+                found.map(|(_, value)| value.to_owned())
+            };
+            let length = header("content-length").map_or(0, |value| value.parse().unwrap());
             if length <= body.len() {
-                return Some(head.lines().next().unwrap().to_owned());
+                return Some(Asked {
+                    line: head.lines().next().unwrap().to_owned(),
+                    key: header("idempotency-key"),
+                });
             }
         }
         match stream.read_buf(&mut bytes).await {
@@ -275,9 +294,9 @@ async fn what_was_not_applied_is_asked_again_of_the_same_node_if_there_is_no_oth
     assert_eq!(stub.asked().len(), 3);
 }
 
-#[tokio::test]
-async fn a_lease_whose_outcome_is_unknown_is_never_sent_again() {
-    for reply in [
+/// What says nothing of whether the request happened.
+fn lost() -> [Reply; 6] {
+    [
         Reply::Close,
         // Whether it happened would have stood in what did not come.
         Reply::Cut(503),
@@ -289,53 +308,100 @@ async fn a_lease_whose_outcome_is_unknown_is_never_sent_again() {
             headers: String::new(),
             body: "a proxy's page".to_owned(),
         },
-        Reply::Http {
-            status: 201,
-            headers: String::new(),
-            body: "{}".to_owned(),
-        },
+    ]
+}
+
+#[tokio::test]
+async fn a_lease_whose_answer_is_lost_is_sent_again_under_its_key_to_another_node() {
+    for reply in lost() {
+        let stub = Stub::start([reply]).await;
+        let other = Stub::start([granted()]).await;
+        let client = of(&[&stub, &other]);
+
+        let first = lease(&client).await.unwrap();
+        let second = lease(&client).await.unwrap();
+
+        assert_eq!((first.first(), second.first()), (1, 1));
+        assert_eq!((stub.asked().len(), other.asked().len()), (1, 2));
+        let keys = [&stub, &other].map(|stub| stub.keys());
+        assert_eq!(keys[0][0], keys[1][0], "one request, one key");
+        assert_ne!(keys[1][0], keys[1][1], "another request, another key");
+        assert_eq!(keys[0][0].len(), 32);
+    }
+}
+
+#[tokio::test]
+async fn a_lease_has_the_key_that_its_caller_gives() {
+    let stub = Stub::start([Reply::Close, granted()]).await;
+    let key = "order 17".parse().unwrap();
+
+    let leased = of(&[&stub])
+        .lease_keyed(&"photos".parse().unwrap(), RangeCount::constant(3), &key)
+        .await;
+
+    leased.unwrap();
+    assert_eq!(stub.keys(), ["order 17", "order 17"]);
+}
+
+#[tokio::test]
+async fn a_success_that_is_no_grant_is_unknown_at_once() {
+    for body in [
+        "{}",
         // Another range than was asked for.
-        Reply::Http {
-            status: 201,
-            headers: String::new(),
-            body: "{\"sequence\":\"photos\",\"first\":1,\"last\":4,\"count\":4,\"increment\":1,\"epoch\":1,\
-                   \"cluster\":\"c\",\"term\":2,\"index\":17}"
-                .to_owned(),
-        },
+        "{\"sequence\":\"photos\",\"first\":1,\"last\":4,\"count\":4,\"increment\":1,\"epoch\":1,\
+          \"cluster\":\"c\",\"term\":2,\"index\":17}",
     ] {
-        let stub = Stub::start([reply, granted()]).await;
+        let stub = Stub::start([answers(201, body), granted()]).await;
         let other = Stub::start([granted()]).await;
 
         let leased = lease(&of(&[&stub, &other])).await;
 
-        let error = leased.expect_err("it was sent again, and may have been granted twice");
+        let error = leased.expect_err("another answer would be no better");
         assert!(matches!(error, ClientError::Unknown { .. }), "{error:?}");
         assert_eq!(error.outcome(), ProblemOutcome::Unknown);
         assert_eq!((stub.asked().len(), other.asked().len()), (1, 0));
     }
 }
 
+// I5: what was sent before may still be on its way, and find the sequence there.
 #[tokio::test]
-async fn a_lease_without_an_answer_is_unknown_at_the_deadline_and_not_sent_again() {
-    let stub = Stub::start([Reply::Hang]).await;
-    let other = Stub::start([granted()]).await;
+async fn a_refusal_after_a_lost_answer_is_no_proof_that_nothing_happened() {
+    let stub = Stub::start([Reply::Close]).await;
+    let other = Stub::start([refused(404, "unknown_sequence")]).await;
+
+    let error = lease(&of(&[&stub, &other])).await.unwrap_err();
+
+    assert_eq!(error.outcome(), ProblemOutcome::Unknown);
+    assert_eq!(error.problem().unwrap().code, "unknown_sequence");
+}
+
+#[tokio::test]
+async fn a_lease_that_nobody_answers_is_unknown_at_the_deadline() {
+    let stubs = [
+        Stub::start([Reply::Hang]).await,
+        Stub::start([Reply::Hang]).await,
+    ];
     let client = Client::builder()
-        .nodes([stub.address.to_string(), other.address.to_string()])
-        .deadline(Duration::from_millis(200))
+        .nodes(stubs.iter().map(|stub| stub.address.to_string()))
+        .deadline(Duration::from_millis(400))
         .build()
         .unwrap();
 
     let error = lease(&client).await.unwrap_err();
 
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "the outcome is unknown, the request may have been applied: http://{} gave no answer in time; lease \
-             again, which gives other values and leaves at the worst a gap",
-            stub.address
-        )
+    assert_eq!(error.outcome(), ProblemOutcome::Unknown);
+    let text = error.to_string();
+    assert!(
+        text.starts_with("the outcome is unknown, the request may have been applied: http://"),
+        "{text}"
     );
-    assert_eq!(other.asked().len(), 0);
+    assert!(
+        text.ends_with(
+            " gave no answer in time; lease again, which gives other values and leaves at the worst a gap"
+        ),
+        "{text}"
+    );
+    assert!(stubs.iter().all(|stub| !stub.asked().is_empty()));
 }
 
 #[tokio::test]
@@ -543,12 +609,22 @@ async fn several_leases_are_one_request_and_come_back_in_their_order() {
 }
 
 #[tokio::test]
-async fn several_leases_are_never_sent_again_when_their_outcome_is_unknown() {
+async fn several_leases_whose_answer_is_lost_are_sent_again_under_their_key() {
+    let grants = [grant_of("a", 1, 3), grant_of("b", 7, 1)].join(",");
+    let stub = Stub::start([Reply::Close]).await;
+    let other = Stub::start([answers(201, &format!("{{\"grants\":[{grants}]}}"))]).await;
+
+    let leased = of(&[&stub, &other]).lease_all(&two_leases()).await.unwrap();
+
+    assert_eq!(leased.len(), 2);
+    assert_eq!(stub.keys(), other.keys());
+}
+
+#[tokio::test]
+async fn several_grants_that_are_not_those_asked_for_are_unknown_at_once() {
     let one = grant_of("a", 1, 3);
     let swapped = [grant_of("b", 7, 1), grant_of("a", 1, 3)].join(",");
     for reply in [
-        Reply::Close,
-        unknown(504),
         answers(201, &format!("{{\"grants\":[{one}]}}")),
         answers(201, &format!("{{\"grants\":[{swapped}]}}")),
     ] {
