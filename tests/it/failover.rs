@@ -1,82 +1,22 @@
 //! A leader that dies or stands still costs those who ask other nodes some time, and nothing else: what may have been
 //! appended is sent again, and applied once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use highwater::chaos::{Connection, LocalCluster};
-use highwater::wire::{GrantBody, Number};
+use highwater::chaos::LocalCluster;
+use highwater::wire::Number;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use crate::world::{self, PATIENCE, POLL_INTERVAL, send, three_nodes, wait_for_one_state};
+use crate::crowd::{Crowd, Taken};
+use crate::world::{self, PATIENCE, send, three_nodes, wait_for_one_state};
 
 /// How often a leader goes; `HIGHWATER_TEST_FAILOVERS` asks for more.
 fn rounds() -> u64 {
     world::rounds("HIGHWATER_TEST_FAILOVERS", 3)
 }
 
-/// Those who lease one value after another, each from one node, and take nothing but grants.
-struct Crowd {
-    stop: CancellationToken,
-    granted: Arc<AtomicU64>,
-    values: JoinSet<Vec<u64>>,
-}
-
-impl Crowd {
-    /// So many of them at each of these nodes.
-    fn at(urls: &[String], each: usize) -> Self {
-        let mut crowd = Self {
-            stop: CancellationToken::new(),
-            granted: Arc::default(),
-            values: JoinSet::new(),
-        };
-        for url in urls.iter().flat_map(|url| vec![url; each]) {
-            let (stop, granted) = (crowd.stop.clone(), Arc::clone(&crowd.granted));
-            crowd.values.spawn(lease_until(stop, url.clone(), granted));
-        }
-        crowd
-    }
-
-    async fn wait_until_granted(&self, more: u64) {
-        let enough = self.granted.load(Ordering::Relaxed) + more;
-        let grown = async {
-            while self.granted.load(Ordering::Relaxed) < enough {
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        };
-        timeout(PATIENCE, grown).await.expect("grants go on");
-    }
-
-    /// All values that they got.
-    async fn leave(self) -> Vec<u64> {
-        self.stop.cancel();
-        self.values.join_all().await.concat()
-    }
-}
-
-async fn lease_until(stop: CancellationToken, url: String, granted: Arc<AtomicU64>) -> Vec<u64> {
-    let mut connection = Connection::open(&url).await.unwrap();
-    let mut values = Vec::new();
-    while !stop.is_cancelled() {
-        // Longer than any of this takes.
-        let path = "/v1/sequences/p/leases?timeout=60s";
-        let answer = connection.ask("POST", path, "").await.unwrap();
-        let said = String::from_utf8_lossy(&answer.body);
-        assert_eq!(answer.status, 201, "{url}: {said}");
-        let grant: GrantBody = serde_json::from_slice(&answer.body).unwrap();
-        values.extend(grant.first.get());
-        granted.fetch_add(1, Ordering::Relaxed);
-    }
-    assert!(values.is_sorted(), "I2");
-    values
-}
-
 /// Each request was granted one value, and no value was lost.
-async fn check(cluster: &LocalCluster, mut values: Vec<u64>) {
+async fn check(cluster: &LocalCluster, taken: Vec<Taken>) {
+    let mut values: Vec<u64> = taken.into_iter().map(|(value, _)| value).collect();
     values.sort_unstable();
     let granted = values.len() as u64;
     assert_eq!(values, (1..=granted).collect::<Vec<_>>(), "I1, and dense");
@@ -99,7 +39,7 @@ async fn a_killed_leader_costs_those_at_other_nodes_no_error_and_no_value() {
     let directory = tempfile::tempdir().unwrap();
     let mut cluster = three_nodes(directory.path()).await;
     world::sequence(&cluster, "p").await;
-    let mut values = Vec::new();
+    let mut taken = Vec::new();
 
     for _ in 0..rounds() {
         let leader = cluster.leader(PATIENCE).await.unwrap();
@@ -107,12 +47,12 @@ async fn a_killed_leader_costs_those_at_other_nodes_no_error_and_no_value() {
         crowd.wait_until_granted(100).await;
         cluster.kill(&[leader]).await.unwrap();
         crowd.wait_until_granted(100).await;
-        values.extend(crowd.leave().await);
+        taken.extend(crowd.leave().await);
         cluster.start_all().unwrap();
         cluster.all_ready(PATIENCE).await.unwrap();
     }
 
-    check(&cluster, values).await;
+    check(&cluster, taken).await;
 }
 
 /// Stops a process, or lets it go on.
@@ -138,8 +78,8 @@ async fn a_leader_that_stands_still_costs_nobody_an_error_or_a_value_not_even_th
         cluster.all_ready(PATIENCE).await.unwrap();
     }
 
-    let values = crowd.leave().await;
-    check(&cluster, values).await;
+    let taken = crowd.leave().await;
+    check(&cluster, taken).await;
 }
 
 /// What the node says of itself.
@@ -158,7 +98,7 @@ async fn a_leader_that_is_asked_to_stop_hands_over_first_and_costs_no_error_and_
     let directory = tempfile::tempdir().unwrap();
     let mut cluster = three_nodes(directory.path()).await;
     world::sequence(&cluster, "p").await;
-    let mut values = Vec::new();
+    let mut taken = Vec::new();
 
     for _ in 0..rounds() {
         let leader = cluster.leader(PATIENCE).await.unwrap();
@@ -175,12 +115,12 @@ async fn a_leader_that_is_asked_to_stop_hands_over_first_and_costs_no_error_and_
             "{said}"
         );
         crowd.wait_until_granted(100).await;
-        values.extend(crowd.leave().await);
+        taken.extend(crowd.leave().await);
         cluster.start_all().unwrap();
         cluster.all_ready(PATIENCE).await.unwrap();
     }
 
-    check(&cluster, values).await;
+    check(&cluster, taken).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,8 +155,8 @@ async fn leadership_goes_to_whom_it_is_asked_to_go_under_load_whichever_node_is_
         (404, "unknown_voter")
     );
     assert_eq!(nobody.field("outcome"), "not_applied");
-    let values = crowd.leave().await;
-    check(&cluster, values).await;
+    let taken = crowd.leave().await;
+    check(&cluster, taken).await;
 }
 
 // openraft's own transfer mutes a leader whose successor does not come: ours leads on.
@@ -246,6 +186,6 @@ async fn a_transfer_to_a_node_that_does_not_answer_leaves_the_leader_at_work() {
     crowd.wait_until_granted(100).await;
     assert_eq!(leader_of(&url).await, leader);
     signal(&cluster, stopped, Signal::CONT);
-    let values = crowd.leave().await;
-    check(&cluster, values).await;
+    let taken = crowd.leave().await;
+    check(&cluster, taken).await;
 }

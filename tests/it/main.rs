@@ -15,6 +15,9 @@ mod cluster;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+#[path = "../crowd/mod.rs"]
+mod crowd;
+#[cfg(test)]
 mod damage;
 #[cfg(test)]
 mod disk_full;

@@ -1,0 +1,76 @@
+//! Those who lease one value after another, each from one node, and take nothing but grants.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use highwater::chaos::Connection;
+use highwater::wire::GrantBody;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Longer than anything takes on a busy machine: what is late for it does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at again.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A value, and when it came.
+pub(crate) type Taken = (u64, Instant);
+
+/// A running crowd. It leases from the sequence `p`.
+pub(crate) struct Crowd {
+    stop: CancellationToken,
+    granted: Arc<AtomicU64>,
+    leasing: JoinSet<Vec<Taken>>,
+}
+
+impl Crowd {
+    /// So many of them at each of these nodes.
+    pub(crate) fn at(urls: &[String], each: usize) -> Self {
+        let mut crowd = Self {
+            stop: CancellationToken::new(),
+            granted: Arc::default(),
+            leasing: JoinSet::new(),
+        };
+        for url in urls.iter().flat_map(|url| vec![url; each]) {
+            let (stop, granted) = (crowd.stop.clone(), Arc::clone(&crowd.granted));
+            crowd.leasing.spawn(lease_until(stop, url.clone(), granted));
+        }
+        crowd
+    }
+
+    pub(crate) async fn wait_until_granted(&self, more: u64) {
+        let enough = self.granted.load(Ordering::Relaxed) + more;
+        let grown = async {
+            while self.granted.load(Ordering::Relaxed) < enough {
+                sleep(POLL_INTERVAL).await;
+            }
+        };
+        timeout(PATIENCE, grown).await.expect("grants go on");
+    }
+
+    /// All that they got.
+    pub(crate) async fn leave(self) -> Vec<Taken> {
+        self.stop.cancel();
+        self.leasing.join_all().await.concat()
+    }
+}
+
+async fn lease_until(stop: CancellationToken, url: String, granted: Arc<AtomicU64>) -> Vec<Taken> {
+    let mut connection = Connection::open(&url).await.unwrap();
+    let mut taken: Vec<Taken> = Vec::new();
+    while !stop.is_cancelled() {
+        // Longer than any of this takes.
+        let path = "/v1/sequences/p/leases?timeout=60s";
+        let answer = connection.ask("POST", path, "").await.unwrap();
+        let said = String::from_utf8_lossy(&answer.body);
+        assert_eq!(answer.status, 201, "{url}: {said}");
+        let grant: GrantBody = serde_json::from_slice(&answer.body).unwrap();
+        let value = grant.first.get().unwrap();
+        assert!(taken.last().is_none_or(|(last, _)| *last < value), "I2");
+        taken.push((value, Instant::now()));
+        granted.fetch_add(1, Ordering::Relaxed);
+    }
+    taken
+}
