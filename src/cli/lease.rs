@@ -12,7 +12,6 @@ Examples:
   highwater lease photos 1000        a thousand values: `2 1001`
   read FIRST LAST < <(highwater lease photos 1000)
   highwater lease photos 10 --url http://127.0.0.1:7101,http://127.0.0.1:7102
-
   highwater lease photos 10 --key order-17     the same ten values, however often
 
 A key makes a repetition the same lease, for ten minutes. Without one, exit code 7

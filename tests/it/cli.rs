@@ -90,6 +90,8 @@ fn the_help_of_lease_reads_so() {
          \n\
          Options:\n\
          \x20     --json            Write data, and errors, as JSON\n\
+         \x20     --key <KEY>       Makes a repetition with the same key the same lease: 1 to 255 visible\n\
+         \x20                       characters\n\
          \x20     --url <URL,…>     Nodes to call, separated by commas: the next one is asked where one does not\n\
          \x20                       serve [env: HIGHWATER_URL=] [default: http://127.0.0.1:7101]\n\
          \x20     --timeout <TIME>  How long to try in all, 50ms to 60s [default: 5s]\n\
@@ -100,9 +102,11 @@ fn the_help_of_lease_reads_so() {
          \x20 highwater lease photos 1000        a thousand values: `2 1001`\n\
          \x20 read FIRST LAST < <(highwater lease photos 1000)\n\
          \x20 highwater lease photos 10 --url http://127.0.0.1:7101,http://127.0.0.1:7102\n\
+         \x20 highwater lease photos 10 --key order-17     the same ten values, however often\n\
          \n\
-         Exit code 7 means that the range may have been granted. Leasing again gives\n\
-         another range and leaves a gap.\n"
+         A key makes a repetition the same lease, for ten minutes. Without one, exit code 7\n\
+         means that the range may have been granted: leasing again gives another range and\n\
+         leaves a gap.\n"
     );
 }
 
@@ -195,12 +199,12 @@ fn nobody_there_is_exit_8_and_says_that_nothing_was_changed() {
     assert_eq!(error["error"]["outcome"], "not_applied");
 }
 
-/// An address where somebody takes this many requests and answers none.
-fn nobody_who_answers(requests: usize) -> String {
+/// An address where somebody takes every request and answers none.
+fn nobody_who_answers() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
-        for stream in listener.incoming().take(requests) {
+        for stream in listener.incoming() {
             assert_ne!(stream.unwrap().read(&mut [0; 4096]).unwrap(), 0);
         }
     });
@@ -209,10 +213,14 @@ fn nobody_who_answers(requests: usize) -> String {
 
 #[test]
 fn a_lost_answer_is_exit_7_and_says_that_it_may_have_happened() {
-    let address = nobody_who_answers(2);
+    let address = nobody_who_answers();
+    let lease = |more: &[&str]| {
+        let lease = ["lease", "photos", "--timeout", "500ms", "--url", &address];
+        highwater(&[&lease, more].concat())
+    };
 
-    let text = highwater(&["lease", "photos", "--url", &address]);
-    let json = highwater(&["lease", "photos", "--url", &address, "--json"]);
+    let text = lease(&[]);
+    let json = lease(&["--json"]);
 
     assert_eq!((text.exit, text.out.as_str()), (7, ""), "{}", text.err);
     let line = format!(

@@ -50,7 +50,7 @@ async fn a_whole_directory_is_told_part_by_part() {
         json!({"term": 1, "node": 1, "committed": true})
     );
     // The membership, the leader's first entry, the creation and the grant.
-    assert_eq!(told["log"]["records"], 4);
+    assert_eq!(told["log"]["records"], 5);
     assert_eq!(
         told["log"]["last"],
         json!({"index": 3, "term": 1, "node": 1})
@@ -79,12 +79,12 @@ async fn a_whole_directory_is_told_part_by_part() {
              incarnation        {incarnation}\n\
              member             1, API {api}, peer {peer}\n\
              vote               term 1 for node 1, granted by a quorum\n\
-             log                0 (term 0, node 1) to 3 (term 1, node 1), 4 records\n\
+             log                0 (term 0, node 1) to 4 (term 1, node 1), 5 records\n\
              log purged to      -\n\
              log committed to   {committed} (term 1, node 1)\n\
              snapshot           -\n\
              promised vote      term 1 for node 1, granted by a quorum\n\
-             promised log       3 (term 1, node 1)\n\
+             promised log       4 (term 1, node 1)\n\
              promised purge     -\n\
              promised snapshot  -\n"
         )
@@ -190,7 +190,7 @@ async fn a_refused_directory_is_told_with_the_line_that_its_start_ends_with() {
     assert_eq!(told["superblock"], Value::Null);
     assert_eq!(told["unreadable"][0]["part"], "superblock");
     // What is whole is told all the same.
-    assert_eq!(told["log"]["records"], 4);
+    assert_eq!(told["log"]["records"], 5);
     let reason = told["reason"].as_str().unwrap();
     assert!(
         text.starts_with(&format!("refused: {reason}\n\ncluster ")),
