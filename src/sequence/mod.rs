@@ -5,6 +5,8 @@
 //! HTTP lives in the layers above.
 
 #[cfg(feature = "server")]
+mod batch;
+#[cfg(feature = "server")]
 mod command;
 mod name;
 mod range;
@@ -14,13 +16,16 @@ mod state_hash;
 #[cfg(feature = "server")]
 mod table;
 
+#[cfg(feature = "server")]
+pub(crate) use batch::{
+    Answered, Applied, Batch, BatchHash, BatchOutcome, EntryId, Origin, SessionId,
+};
 #[cfg(all(test, feature = "server"))]
 pub(crate) use command::GRANT_PARTS_MAX;
 #[cfg(feature = "server")]
 pub(crate) use command::{
-    Answered, Applied, Batch, BatchHash, BatchOutcome, Changes, Command, EntryId, FixedSetting,
-    Grant, GrantPart, GrantParts, GrantPartsError, KeyedAnswer, Origin, Outcome, Refusal,
-    RequestKey, SessionId,
+    Changes, Command, FixedSetting, Grant, GrantPart, GrantParts, GrantPartsError, KeyedAnswer,
+    Outcome, Refusal, RequestKey,
 };
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 pub use range::{Range, RangeCount, RangeError};

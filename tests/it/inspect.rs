@@ -49,11 +49,11 @@ async fn a_whole_directory_is_told_part_by_part() {
         told["vote"],
         json!({"term": 1, "node": 1, "committed": true})
     );
-    // The membership, the leader's first entry, the creation and the grant.
+    // The membership, the leader's first entry, the session, the creation and the grant.
     assert_eq!(told["log"]["records"], 5);
     assert_eq!(
         told["log"]["last"],
-        json!({"index": 3, "term": 1, "node": 1})
+        json!({"index": 4, "term": 1, "node": 1})
     );
     assert_eq!(told["superblock"]["last"], told["log"]["last"]);
     for nothing in ["snapshot", "table"] {

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sequence::testing::{at, batch, outcomes};
-use crate::sequence::{FixedSetting, Grant, GrantPart, IdForm, NUMBER_SAFE_MAX, Range};
+use crate::sequence::{
+    Changes, FixedSetting, Grant, GrantPart, GrantParts, IdForm, NUMBER_SAFE_MAX, Range,
+    RangeCount, Settings,
+};
 
 fn name(text: &str) -> SequenceName {
     text.parse().unwrap()

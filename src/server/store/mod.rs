@@ -3,8 +3,8 @@
 //! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
 //! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshot` with `snapshot_format`
-//! (what replaces a purged log), and `inspect` (all of it, from outside). `record`, `frame`, `files` and `error` serve
-//! them; `space`, `disk` and `failure` watch the disk below. Nothing here knows the network or HTTP.
+//! (what replaces a purged log), and `inspect` (all of it, from outside). `record`, `frame`, `hashing`, `files` and `error`
+//! serve them; `space`, `disk` and `failure` watch the disk below. Nothing here knows the network or HTTP.
 
 mod database;
 mod directory;
@@ -13,6 +13,7 @@ mod error;
 mod failure;
 mod files;
 mod frame;
+mod hashing;
 mod identity;
 #[cfg(feature = "cli")]
 mod inspect;

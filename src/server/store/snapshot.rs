@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::StoreError;
 use super::files;
-use super::snapshot_format::{self, Digest, SNAPSHOT_BYTES_MAX, SnapshotError, State};
+use super::hashing::Digest;
+use super::snapshot_format::{self, SNAPSHOT_BYTES_MAX, SnapshotError, State};
 use crate::server::formats::LogIdFormat;
 use crate::server::types::{LogId, SnapshotMeta};
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::hashing::{Digest, Hashing};
 use crate::sequence::{
     Answer, Kept, Origin, Sequence, SequenceName, Session, SessionId, Table, TableHeader,
 };
@@ -84,13 +85,6 @@ pub(crate) enum SnapshotError {
 pub(super) struct State {
     pub(super) meta: SnapshotMeta,
     pub(super) table: Table,
-}
-
-/// What a snapshot's bytes add up to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Digest {
-    pub(super) length: u64,
-    pub(super) checksum: [u8; 32],
 }
 
 #[derive(Serialize, Deserialize)]
@@ -357,57 +351,6 @@ fn read_piece<T: DeserializeOwned, const LIMIT: usize>(
     codec::decode::<T, LIMIT>(&bytes)
         .map(Some)
         .map_err(SnapshotError::Content)
-}
-
-/// Counts and hashes what passes through it.
-struct Hashing<F> {
-    file: F,
-    hasher: blake3::Hasher,
-    length: u64,
-}
-
-impl<F> Hashing<F> {
-    fn new(file: F) -> Self {
-        Self {
-            file,
-            hasher: blake3::Hasher::new(),
-            length: 0,
-        }
-    }
-
-    fn digest(&self) -> Digest {
-        Digest {
-            length: self.length,
-            checksum: self.hasher.finalize().into(),
-        }
-    }
-
-    fn count(&mut self, bytes: &[u8]) {
-        self.hasher.update(bytes);
-        self.length += bytes.len() as u64;
-    }
-}
-
-impl<F: Write> Write for Hashing<F> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.count(bytes.get(..written).unwrap_or(bytes));
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl<F: Read> Read for Hashing<F> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(bytes)?;
-        let passed = bytes.get(..read).unwrap_or_default();
-        self.hasher.update(passed);
-        self.length += passed.len() as u64;
-        Ok(read)
-    }
 }
 
 #[cfg(test)]

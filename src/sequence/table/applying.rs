@@ -1,0 +1,270 @@
+//! One entry's way into the table: its batches in order, each command by itself.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::Table;
+use super::sequence::{Advance, Sequence};
+use super::sessions::Turn;
+use crate::sequence::state_hash::Part;
+use crate::sequence::{
+    Answered, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, KeyedAnswer, Origin,
+    Outcome, RangeCount, Refusal, RequestKey, SequenceName, SessionId, Settings,
+};
+
+/// One entry while it is applied.
+pub(super) struct Applying<'table> {
+    table: &'table mut Table,
+    entry: EntryId,
+    /// What the entry touched, as it was before.
+    before: BTreeMap<SequenceName, Option<Sequence>>,
+}
+
+impl<'table> Applying<'table> {
+    pub(super) fn new(table: &'table mut Table, entry: EntryId) -> Self {
+        Self {
+            table,
+            entry,
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// Brings the state hash up to what the entry has left.
+    pub(super) fn settle(self) {
+        for (name, before) in self.before {
+            let now = self.table.sequences.get(&name);
+            if before.as_ref() == now {
+                continue;
+            }
+            if let Some(before) = before {
+                self.table.sum.remove(Part::Sequence(&name, &before));
+            }
+            if let Some(now) = now {
+                self.table.sum.add(Part::Sequence(&name, now));
+            }
+        }
+    }
+
+    /// Applies a batch, once.
+    pub(super) fn batch(&mut self, batch: &Batch) -> BatchOutcome {
+        if batch.session == SessionId::NONE {
+            return BatchOutcome::Applied(self.commands(batch));
+        }
+        let Table { sessions, sum, .. } = &mut *self.table;
+        match sessions.take(batch, sum) {
+            Turn::Stale => BatchOutcome::Stale,
+            Turn::Again(answered) => BatchOutcome::Applied(answered),
+            Turn::Apply => {
+                let answered = self.commands(batch);
+                let Table { sessions, sum, .. } = &mut *self.table;
+                sessions.keep(batch, answered.clone(), sum);
+                BatchOutcome::Applied(answered)
+            }
+        }
+    }
+
+    fn commands(&mut self, batch: &Batch) -> Answered {
+        let commands = batch.commands.iter();
+        Answered {
+            entry: self.entry,
+            outcomes: commands.map(|command| self.command(command)).collect(),
+        }
+    }
+
+    /// Applies a command.
+    pub(super) fn command(&mut self, command: &Command) -> Outcome {
+        let done = match command {
+            Command::Grant { sequence, count } => self.grant(sequence, *count),
+            Command::Create { sequence, settings } => self.create(sequence, settings),
+            Command::Advance { sequence, to } => self.advance(sequence, *to),
+            Command::Alter { sequence, changes } => self.alter(sequence, changes),
+            Command::Retire { sequence } => self.retire(sequence),
+            Command::GrantAll { parts, create } => return self.grant_all(parts, create.as_ref()),
+            Command::GrantAllKeyed { key, parts, create } => {
+                let grants = parts.iter().count();
+                return self.once(*key, grants, |applying| {
+                    applying.grant_all(parts, create.as_ref())
+                });
+            }
+            Command::AdvanceKeyed { key, sequence, to } => {
+                return self.once(*key, 1, |applying| {
+                    let advanced = applying.advance(sequence, *to);
+                    advanced.unwrap_or_else(Outcome::Refused)
+                });
+            }
+            Command::OpenSession { origin } => Ok(self.open_session(*origin)),
+        };
+        done.unwrap_or_else(Outcome::Refused)
+    }
+
+    fn grant(&mut self, name: &SequenceName, count: RangeCount) -> Result<Outcome, Refusal> {
+        let index = self.entry.index;
+        self.living(name)?.grant(index, count).map(Outcome::Granted)
+    }
+
+    fn create(&mut self, name: &SequenceName, settings: &Settings) -> Result<Outcome, Refusal> {
+        let Ok(found) = self.find(name) else {
+            self.table.check_room(0)?;
+            let sequence = Sequence::new(*settings);
+            self.put(name, sequence.clone());
+            return Ok(Outcome::Created {
+                fresh: true,
+                sequence,
+            });
+        };
+        let fresh = found.retired;
+        if fresh {
+            found.revive(*settings)?;
+        } else if found.settings != *settings {
+            return Err(Refusal::SequenceExists);
+        }
+        Ok(Outcome::Created {
+            fresh,
+            sequence: found.clone(),
+        })
+    }
+
+    fn advance(&mut self, name: &SequenceName, to: u64) -> Result<Outcome, Refusal> {
+        let found = self.living(name)?;
+        let id_form = found.settings.id_form();
+        found
+            .advance(to)
+            .map(|Advance { previous, high }| Outcome::Advanced {
+                previous,
+                high,
+                id_form,
+            })
+    }
+
+    fn alter(&mut self, name: &SequenceName, changes: &Changes) -> Result<Outcome, Refusal> {
+        let found = self.living(name)?;
+        found.alter(changes)?;
+        let sequence = found.clone();
+        Ok(Outcome::Altered { sequence })
+    }
+
+    fn retire(&mut self, name: &SequenceName) -> Result<Outcome, Refusal> {
+        let found = self.find(name)?;
+        found.retire();
+        let sequence = found.clone();
+        Ok(Outcome::Retired { sequence })
+    }
+
+    fn grant_all(&mut self, parts: &GrantParts, create: Option<&Settings>) -> Outcome {
+        let mut trial = Trial::default();
+        let mut grants = Vec::new();
+        for (position, part) in (0..).zip(parts.iter()) {
+            let found = trial.copy(self.table, &part.sequence, create);
+            let granted =
+                found.and_then(|found| found.living()?.grant(self.entry.index, part.count));
+            match granted {
+                Ok(grant) => grants.push(grant),
+                Err(refusal) => return Outcome::RefusedAt { position, refusal },
+            }
+        }
+        for (name, sequence) in trial.copies {
+            self.put(name, sequence);
+        }
+        Outcome::GrantedAll { grants }
+    }
+
+    /// Does what was not done under this key before. What is refused may be tried under it again.
+    fn once(
+        &mut self,
+        key: RequestKey,
+        grants: usize,
+        work: impl FnOnce(&mut Self) -> Outcome,
+    ) -> Outcome {
+        let now_ms = self.table.header.state_time_ms;
+        match self.table.keys.find(key) {
+            Ok(None) => {}
+            Ok(Some(kept)) => {
+                return Outcome::Replayed {
+                    entry: kept.entry,
+                    answer: kept.answer.clone(),
+                };
+            }
+            Err(refusal) => return Outcome::Refused(refusal),
+        }
+        if let Err(refusal) = self.table.keys.check_room(grants, now_ms) {
+            return Outcome::Refused(refusal);
+        }
+        let outcome = work(self);
+        let answer = match &outcome {
+            Outcome::GrantedAll { grants } => KeyedAnswer::Granted(grants.clone()),
+            Outcome::Advanced {
+                previous,
+                high,
+                id_form,
+            } => KeyedAnswer::Advanced {
+                previous: *previous,
+                high: *high,
+                id_form: *id_form,
+            },
+            _ => return outcome,
+        };
+        let Table { keys, sum, .. } = &mut *self.table;
+        keys.keep(key, (self.entry, now_ms), answer, sum);
+        outcome
+    }
+
+    fn open_session(&mut self, origin: Origin) -> Outcome {
+        let Table { sessions, sum, .. } = &mut *self.table;
+        let id = SessionId::opened_at(self.entry.index);
+        Outcome::Opened {
+            session: sessions.open(origin, id, sum),
+        }
+    }
+
+    /// The sequence, to be changed.
+    fn find(&mut self, name: &SequenceName) -> Result<&mut Sequence, Refusal> {
+        let found = self.table.sequences.get_mut(name);
+        let found = found.ok_or(Refusal::UnknownSequence)?;
+        if !self.before.contains_key(name) {
+            self.before.insert(name.clone(), Some(found.clone()));
+        }
+        Ok(found)
+    }
+
+    fn put(&mut self, name: &SequenceName, sequence: Sequence) {
+        let before = self.table.sequences.insert(name.clone(), sequence);
+        self.before.entry(name.clone()).or_insert(before);
+    }
+
+    /// The sequence, to be changed, where it is not retired.
+    fn living(&mut self, name: &SequenceName) -> Result<&mut Sequence, Refusal> {
+        self.find(name)?.living()
+    }
+}
+
+/// Copies that several leases are taken from. They become the table only if none of the leases is refused.
+#[derive(Default)]
+struct Trial<'part> {
+    copies: BTreeMap<&'part SequenceName, Sequence>,
+    /// How many of them the table does not have yet.
+    fresh: usize,
+}
+
+impl<'part> Trial<'part> {
+    fn copy(
+        &mut self,
+        table: &Table,
+        name: &'part SequenceName,
+        create: Option<&Settings>,
+    ) -> Result<&mut Sequence, Refusal> {
+        let place = match self.copies.entry(name) {
+            Entry::Occupied(copied) => return Ok(copied.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let copy = match (table.get(name), create) {
+            (Some(found), _) => found.clone(),
+            (None, Some(settings)) => {
+                table.check_room(self.fresh)?;
+                self.fresh += 1;
+                Sequence::new(*settings)
+            }
+            (None, None) => return Err(Refusal::UnknownSequence),
+        };
+        Ok(place.insert(copy))
+    }
+}

@@ -1,0 +1,83 @@
+//! Bodies of what is about the cluster and not about sequences.
+
+use serde::{Deserialize, Serialize};
+
+/// The answer to `GET /v1/cluster`. What is unknown is null.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterBody {
+    /// The cluster's id.
+    pub cluster: String,
+    /// Generation of the cluster's history.
+    pub epoch: u64,
+    /// The node that answers.
+    pub node: u64,
+    /// The node that leads.
+    pub leader: Option<u64>,
+    /// The term of that leader.
+    pub term: u64,
+    /// All nodes of the membership, by id.
+    pub members: Vec<MemberBody>,
+    /// How many more voters may be lost before grants stop; null without a leader.
+    pub tolerates_loss_of: Option<u64>,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberBody {
+    /// Its id.
+    pub id: u64,
+    /// What it is to Raft.
+    pub role: MemberRole,
+    /// Where workers reach it.
+    pub api: String,
+    /// Where its peers reach it.
+    pub peer: String,
+    /// Whether it answered the leader just now.
+    pub reachable: Option<bool>,
+    /// The last log index known to be on its disk.
+    pub match_index: Option<u64>,
+    /// How many entries it is behind the leader.
+    pub lag: Option<u64>,
+    /// The version of its program.
+    pub version: Option<String>,
+    /// The last log index that its state holds.
+    pub applied_index: Option<u64>,
+    /// The hash of that state, 32 hexadecimal digits: nodes at one index have one hash.
+    pub state_hash: Option<String>,
+    /// The records in its log.
+    pub log_entries: Option<u64>,
+    /// Their bytes.
+    pub log_bytes: Option<u64>,
+    /// The bytes of all records that it appended since it started.
+    pub log_bytes_appended: Option<u64>,
+    /// The last log index in its snapshot.
+    pub snapshot_index: Option<u64>,
+}
+
+/// The body of `POST /v1/cluster/transfer-leader`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub struct TransferBody {
+    /// The voter that is to lead; whichever is fit, where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+}
+
+/// The answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferredBody {
+    /// The node that leads now.
+    pub leader: u64,
+}
+
+/// What a node is to Raft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemberRole {
+    /// Proposes and grants.
+    Leader,
+    /// Votes and keeps a copy.
+    Follower,
+    /// Keeps a copy, never votes or leads.
+    Learner,
+}
