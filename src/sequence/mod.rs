@@ -50,11 +50,11 @@ pub(crate) mod testing {
         }
     }
 
-    /// What the commands of each batch were answered. None of them may be stale.
+    /// What the commands of each batch were answered: nothing where it is stale.
     pub(crate) fn outcomes(applied: Applied) -> Vec<Vec<Outcome>> {
         let outcomes = |batch| match batch {
             BatchOutcome::Applied(answered) => answered.outcomes,
-            BatchOutcome::Stale => panic!("a batch is stale"),
+            BatchOutcome::Stale => Vec::new(),
         };
         applied.batches.into_iter().map(outcomes).collect()
     }

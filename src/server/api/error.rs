@@ -598,16 +598,22 @@ mod tests {
                 409,
                 "too_many_sequences",
             ),
-            (Refusal::KeyReused, 422, "key_reused"),
-            (
-                Refusal::TooManyKeys {
-                    limit: 1,
-                    seconds: 1,
-                },
-                503,
-                "overloaded",
-            ),
         ]
+    }
+
+    /// What it refuses because of a request key.
+    fn refused_by_the_keys() -> Vec<(Refusal, u16, &'static str)> {
+        let (limit, seconds) = (1, 1);
+        vec![
+            (Refusal::KeyReused, 422, "key_reused"),
+            (Refusal::TooManyKeys { limit, seconds }, 503, "overloaded"),
+        ]
+    }
+
+    fn from_the_table() -> impl Iterator<Item = (Refusal, u16, &'static str)> {
+        refused_by_the_table()
+            .into_iter()
+            .chain(refused_by_the_keys())
     }
 
     /// Not served, by no fault of its own.
@@ -756,7 +762,7 @@ mod tests {
             assert_eq!((kind.status.as_u16(), kind.code), (status, code));
             assert_eq!(error.to_string(), text);
         }
-        for (refusal, status, code) in refused_by_the_table() {
+        for (refusal, status, code) in from_the_table() {
             let error = ApiError::Refused(refusal.clone());
             let kind = error.kind();
             assert_eq!((kind.status.as_u16(), kind.code), (status, code));
@@ -774,10 +780,9 @@ mod tests {
 
     #[test]
     fn a_client_error_never_happened_and_a_server_error_says_whether_it_did() {
-        let table = refused_by_the_table().into_iter();
         let errors = not_from_the_table()
             .map(|(error, ..)| error)
-            .chain(table.map(|(refusal, ..)| ApiError::Refused(refusal)));
+            .chain(from_the_table().map(|(refusal, ..)| ApiError::Refused(refusal)));
         for error in errors {
             let kind = error.kind();
             let unknown = kind.outcome == ProblemOutcome::Unknown;

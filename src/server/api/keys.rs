@@ -84,10 +84,21 @@ impl KeyText {
     }
 }
 
-/// The answer, marked as one that was given before.
-pub(super) fn replayed(mut answer: Response) -> Response {
-    let said = HeaderValue::from_static("true");
-    answer.headers_mut().insert(REPLAYED, said);
+/// When a request was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CarriedOut {
+    /// By this very send.
+    Now,
+    /// When it was sent before, under the same key.
+    Before,
+}
+
+/// The answer, marked where it was given before.
+pub(super) fn marked(mut answer: Response, when: CarriedOut) -> Response {
+    if when == CarriedOut::Before {
+        let said = HeaderValue::from_static("true");
+        answer.headers_mut().insert(REPLAYED, said);
+    }
     answer
 }
 

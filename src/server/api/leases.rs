@@ -9,7 +9,7 @@ use super::Service;
 use super::error::ApiError;
 use super::extract::{Name, Timeout, Write, WriteOptions, wants_text};
 use super::json::{List, Object};
-use super::keys;
+use super::keys::{CarriedOut, marked};
 use crate::sequence::{
     Command, EntryId, Grant, GrantPart, GrantParts, KeyedAnswer, Outcome, RangeCount, Refusal,
     RequestKey, Settings,
@@ -57,13 +57,13 @@ pub(super) async fn lease(
     let Leased {
         grants,
         entry,
-        replayed,
+        when,
     } = leased(committed).map_err(ApiError::without_position)?;
     let grant = *grants.first().ok_or_else(mismatched)?;
     let granted = Granted { part, grant };
     let text = || granted.text();
     let body = || granted.body(service, entry);
-    Ok(answer(&write.headers, replayed, text, body))
+    Ok(answer(&write.headers, when, text, body))
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,7 +89,7 @@ pub(super) async fn lease_all(
     let Leased {
         grants,
         entry,
-        replayed,
+        when,
     } = leased(committed.await?)?;
     let parts = Vec::from(parts);
     if parts.len() != grants.len() {
@@ -106,7 +106,7 @@ pub(super) async fn lease_all(
             .map(|granted| granted.body(&write.service, entry))
             .collect(),
     };
-    Ok(answer(&write.headers, replayed, text, body))
+    Ok(answer(&write.headers, when, text, body))
 }
 
 fn grant(part: &GrantPart) -> Command {
@@ -132,17 +132,17 @@ fn grant_all(key: Option<RequestKey>, parts: GrantParts, service: &Service) -> C
 struct Leased {
     grants: Vec<Grant>,
     entry: EntryId,
-    replayed: bool,
+    when: CarriedOut,
 }
 
 fn leased(Committed { outcome, entry }: Committed) -> Result<Leased, ApiError> {
-    let (grants, entry, replayed) = match outcome {
-        Outcome::Granted(grant) => (vec![grant], entry, false),
-        Outcome::GrantedAll { grants } => (grants, entry, false),
+    let (grants, entry, when) = match outcome {
+        Outcome::Granted(grant) => (vec![grant], entry, CarriedOut::Now),
+        Outcome::GrantedAll { grants } => (grants, entry, CarriedOut::Now),
         Outcome::Replayed {
             entry,
             answer: KeyedAnswer::Granted(grants),
-        } => (grants, entry, true),
+        } => (grants, entry, CarriedOut::Before),
         Outcome::Refused(refusal) => return Err(ApiError::Refused(refusal)),
         Outcome::RefusedAt { position, refusal } => {
             return Err(ApiError::Refused(refusal).at(Some(position)));
@@ -152,7 +152,7 @@ fn leased(Committed { outcome, entry }: Committed) -> Result<Leased, ApiError> {
     Ok(Leased {
         grants,
         entry,
-        replayed,
+        when,
     })
 }
 
@@ -186,7 +186,7 @@ impl Granted {
 
 fn answer<B: Serialize>(
     headers: &HeaderMap,
-    replayed: bool,
+    when: CarriedOut,
     text: impl FnOnce() -> String,
     body: impl FnOnce() -> B,
 ) -> Response {
@@ -195,11 +195,7 @@ fn answer<B: Serialize>(
     } else {
         (StatusCode::CREATED, Json(body())).into_response()
     };
-    if replayed {
-        keys::replayed(answer)
-    } else {
-        answer
-    }
+    marked(answer, when)
 }
 
 fn parts(List(bodies): List<Object<LeasePartBody>>) -> Result<GrantParts, ApiError> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ApiError;
 use super::extract::{Consistency, Name, NoBody, Timeout, Write, WriteOptions};
 use super::json::Object;
-use super::keys;
+use super::keys::{CarriedOut, marked};
 use super::leases::mismatched;
 use super::reads::describe;
 use crate::sequence::{Changes, Command, KeyedAnswer, Outcome, RangeCount, SequenceName, Settings};
@@ -163,7 +163,10 @@ pub(super) async fn advance(
     let outcome = write
         .outcome(advance_command(&write, &sequence, to))
         .await?;
-    let replayed = matches!(outcome, Outcome::Replayed { .. });
+    let when = match outcome {
+        Outcome::Replayed { .. } => CarriedOut::Before,
+        _ => CarriedOut::Now,
+    };
     let (Outcome::Advanced {
         previous,
         high,
@@ -188,12 +191,7 @@ pub(super) async fn advance(
         high: high.map(number),
         changed: previous != high,
     };
-    let answer = write.answer(StatusCode::OK, advanced);
-    Ok(if replayed {
-        keys::replayed(answer)
-    } else {
-        answer
-    })
+    Ok(marked(write.answer(StatusCode::OK, advanced), when))
 }
 
 /// A dry run is nothing that could be repeated by mistake, so a key means nothing there.

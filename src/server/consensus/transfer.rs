@@ -210,7 +210,7 @@ impl Consensus {
             }
             Err(TransferError::NotLeader) => {}
             Err(error) => {
-                tracing::warn!(%error, "leadership not handed over before this node ends")
+                tracing::warn!(%error, "leadership not handed over before this node ends");
             }
         }
     }
