@@ -32,6 +32,12 @@ pub enum HarnessError {
         /// What the system said last.
         source: io::Error,
     },
+    /// A proxy has no port.
+    #[error("a proxy cannot listen on a port of 127.0.0.1")]
+    Proxy {
+        /// What the system says.
+        source: io::Error,
+    },
     /// A process could not be started or signalled.
     #[error("the process of node {node} cannot be {action}")]
     Process {

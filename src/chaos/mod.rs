@@ -11,6 +11,7 @@ mod error;
 mod node;
 mod ports;
 mod process;
+mod proxy;
 mod recorder;
 mod summary;
 mod worker;
@@ -21,6 +22,7 @@ pub use error::HarnessError;
 pub use node::Program;
 pub use ports::ClaimedPort;
 pub use process::{ProcessUse, disk_use};
+pub use proxy::{LinkFault, Proxy};
 pub use recorder::{Progress, Recorder};
 pub use worker::Worker;
 

@@ -3,11 +3,12 @@
 //! Here the runs are short and judge no times. `scripts/failover` makes long ones of the release binary, and judges.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use highwater::RangeCount;
-use highwater::chaos::{ClusterSize, LocalCluster, Program};
+use highwater::chaos::{ClusterSize, LinkFault, LocalCluster, Program, Proxy};
 use highwater::client::{Client, Spread};
 use highwater::wire::{CreateBody, Number};
 use rustix::process::{Pid, Signal, kill_process};
@@ -247,6 +248,73 @@ async fn workers_whose_own_node_dies_repeat_with_their_key_and_get_no_error_and_
     }
 
     let values = workers.leave().await;
+    world.check(values).await;
+}
+
+/// A proxy in front of each node's API.
+async fn proxies(world: &World) -> Vec<Proxy> {
+    let mut proxies = Vec::new();
+    for url in world.cluster.urls() {
+        let to = url.strip_prefix("http://").unwrap().parse().unwrap();
+        proxies.push(Proxy::start(to).await.unwrap());
+    }
+    proxies
+}
+
+fn client_of(proxies: &[Proxy]) -> Client {
+    let nodes = Client::builder().nodes(proxies.iter().map(Proxy::url));
+    nodes.spread(Spread::RoundRobin).build().unwrap()
+}
+
+// The answer is lost after the commit, and the request sent again with its key at the next node.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_leases_whose_answers_are_lost_each_is_granted_once() {
+    let world = World::new().await;
+    let proxies = proxies(&world).await;
+    // Two of three answers that come at all.
+    for (proxy, every) in proxies.iter().zip([1, 2, 2]) {
+        let every = NonZeroU64::new(every).unwrap();
+        proxy.set(LinkFault::LoseAnswers { every });
+    }
+    let client = client_of(&proxies);
+    let name = "p".parse().unwrap();
+
+    let mut values = Vec::new();
+    let wanted = setting("FAILOVER_LOST_ANSWERS").unwrap_or(60);
+    let lost = || proxies.iter().map(Proxy::lost).sum::<u64>();
+    while lost() < wanted {
+        let grant = client.lease(&name, RangeCount::ONE).await.unwrap();
+        values.push(grant.first());
+    }
+
+    assert!(values.is_sorted(), "I2");
+    world.check(values).await;
+}
+
+// A worker whose node is cut off without a word turns to another one within its deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_vanishes_behind_its_workers_costs_them_no_error_and_no_value() {
+    let world = World::new().await;
+    let proxies = proxies(&world).await;
+    let client = client_of(&proxies);
+    let name = "p".parse().unwrap();
+    let mut values = Vec::new();
+
+    for proxy in &proxies {
+        proxy.set(LinkFault::BlackHole);
+        for _ in 0..3 {
+            let grant = client.lease(&name, RangeCount::ONE).await.unwrap();
+            values.push(grant.first());
+        }
+        proxy.set(LinkFault::Cut);
+        for _ in 0..30 {
+            let grant = client.lease(&name, RangeCount::ONE).await.unwrap();
+            values.push(grant.first());
+        }
+        proxy.set(LinkFault::None);
+    }
+
+    assert!(values.is_sorted(), "I2");
     world.check(values).await;
 }
 

@@ -207,20 +207,6 @@ async fn five_nodes_serve_with_two_of_them_lost() {
     assert!(before.last() < after.first());
 }
 
-/// Waits until every thread of the process has stopped: until then it may answer once more.
-async fn wait_until_stopped(pid: i32) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
-        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-        stat.rsplit_once(") ").unwrap().1.starts_with('T')
-    };
-    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    while !tasks().all(is_stopped) {
-        assert!(std::time::Instant::now() < deadline, "it does not stop");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 #[tokio::test]
 async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
     let directory = tempfile::tempdir().unwrap();
@@ -234,7 +220,7 @@ async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
     let silent = leader % 3 + 1;
     let pid = i32::try_from(cluster.pid(silent).unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
-    wait_until_stopped(pid).await;
+    world::wait_until_stopped(pid).await;
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
 
     let reachable = async || {

@@ -169,6 +169,8 @@ async fn a_transfer_to_a_node_that_does_not_answer_leaves_the_leader_at_work() {
     let stopped = leader % 3 + 1;
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
     signal(&cluster, stopped, Signal::STOP);
+    let pid = i32::try_from(cluster.pid(stopped).unwrap()).unwrap();
+    world::wait_until_stopped(pid).await;
     let crowd = Crowd::at(std::slice::from_ref(&url), 4);
     crowd.wait_until_granted(20).await;
 

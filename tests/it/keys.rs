@@ -1,6 +1,7 @@
 //! Request keys: the same request under the same key gets the same answer, whatever happened in between (I4).
 
 use highwater::chaos::LocalCluster;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::world::{self, Answer, PATIENCE, send, three_nodes, wait_for_one_state};
@@ -105,6 +106,51 @@ async fn one_request_sent_to_all_nodes_at_once_gets_one_range() {
             .filter(|answer| !answer.headers.contains_key("idempotency-replayed"));
         assert_eq!(fresh.count(), 1);
     }
+}
+
+// I5: what is unknown is found out by sending it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_unknown_outcome_is_resolved_by_its_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::sequence(&cluster, "p").await;
+    let leader = cluster.leader(PATIENCE).await.unwrap();
+    let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
+    let others: Vec<u64> = cluster
+        .ids()
+        .into_iter()
+        .filter(|id| *id != leader)
+        .collect();
+    let pid = |node| Pid::from_raw(i32::try_from(cluster.pid(node).unwrap()).unwrap());
+    let pids: Vec<Pid> = others.into_iter().filter_map(pid).collect();
+    let signal = |signal| {
+        for pid in &pids {
+            kill_process(*pid, signal).unwrap();
+        }
+    };
+
+    signal(Signal::STOP);
+    for pid in &pids {
+        world::wait_until_stopped(pid.as_raw_nonzero().get()).await;
+    }
+    let path = "/v1/sequences/p/leases?timeout=100ms";
+    let lost = keyed(&url, path, "", "k").await;
+    signal(Signal::CONT);
+    cluster.all_ready(PATIENCE).await.unwrap();
+    let found = keyed(&cluster.urls()[0], "/v1/sequences/p/leases", "", "k").await;
+    let again = keyed(&cluster.urls()[1], "/v1/sequences/p/leases", "", "k").await;
+
+    assert_eq!(
+        (lost.status, lost.field("outcome").as_str()),
+        (504, "unknown")
+    );
+    assert_eq!(
+        (found.status, found.json()["first"].clone()),
+        (201, json!(1))
+    );
+    assert_eq!((again.status, &again.text), (201, &found.text));
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    assert_eq!(high(&cluster).await, 1);
 }
 
 // apache/iotdb#18240: what was answered is remembered across leaders, restarts and snapshots.

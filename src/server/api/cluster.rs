@@ -81,6 +81,7 @@ pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) 
         DiskState::Stuck => unready("disk does not answer\n"),
         _ if !service.consensus.in_touch() => unready("no leader\n"),
         DiskState::Full => unready("disk full\n"),
+        DiskState::Fit if !service.batcher.has_session() => unready("starting\n"),
         DiskState::Fit => (StatusCode::OK, "ok\n"),
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use self::courier::{Courier, Delivered, Opening, Place};
@@ -76,9 +76,15 @@ pub(crate) struct Handle {
     consensus: Consensus,
     queue: mpsc::Sender<Pending>,
     room: Arc<Semaphore>,
+    has_session: watch::Receiver<bool>,
 }
 
 impl Handle {
+    /// Whether batches can be sent: before that requests wait.
+    pub(crate) fn has_session(&self) -> bool {
+        *self.has_session.borrow()
+    }
+
     /// Has the command committed and applied, or says why not, by the deadline.
     ///
     /// # Errors
@@ -122,16 +128,19 @@ pub(crate) struct Batcher {
     queue: Queue,
     courier: Courier,
     origin: Origin,
+    has_session: watch::Sender<bool>,
 }
 
 impl Batcher {
     /// A batcher and the way into it. Batches for this node as leader go into `proposals`.
     pub(crate) fn new(consensus: Consensus, proposals: mpsc::Sender<Forwarded>) -> (Self, Handle) {
         let (sender, queue) = mpsc::channel(QUEUE_MAX);
+        let has_session = watch::Sender::new(false);
         let handle = Handle {
             consensus: consensus.clone(),
             queue: sender,
             room: Arc::new(Semaphore::new(QUEUE_BYTES_MAX)),
+            has_session: has_session.subscribe(),
         };
         let batcher = Self {
             queue: Queue::new(queue),
@@ -143,6 +152,7 @@ impl Batcher {
                 consensus,
                 proposals,
             },
+            has_session,
         };
         (batcher, handle)
     }
@@ -151,9 +161,11 @@ impl Batcher {
     pub(crate) async fn run(mut self) {
         loop {
             let session = self.open_session().await;
+            self.has_session.send_replace(true);
             if self.serve(session).await == Served::All {
                 return;
             }
+            self.has_session.send_replace(false);
             tracing::warn!("the session of this node's batches is over: it opens another");
         }
     }
