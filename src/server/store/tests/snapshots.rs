@@ -6,7 +6,7 @@ use openraft::RaftSnapshotBuilder;
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
 
 use super::fixture::*;
-use crate::sequence::{Command, Settings, Table};
+use crate::sequence::{Command, Origin, Settings, Table};
 use crate::server::store::Store;
 use crate::server::store::snapshot_format::SNAPSHOT_BYTES_MAX;
 use crate::server::types::{Membership, StoredMembership};
@@ -259,6 +259,33 @@ async fn a_snapshot_keeps_the_membership() {
         (Some(log_id(1, 1)), expected)
     );
     drop(store.log.get_log_reader().await);
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_the_membership_takes_its_sessions_with_it() {
+    let (_guard, mut store) = new_store();
+    let open = |index, node| {
+        let origin = Origin { node, nonce: 1 };
+        entry_of(1, index, vec![Command::OpenSession { origin }])
+    };
+    let members = |index| {
+        let membership = Membership::new_with_defaults(vec![[node()].into()], []);
+        openraft::entry::RaftEntry::new(
+            log_id(1, index),
+            openraft::EntryPayload::Membership(membership),
+        )
+    };
+    let left = node().get() + 1;
+
+    apply(
+        &mut store,
+        [open(0, node().get()), open(1, left), members(2)],
+    )
+    .await;
+
+    let table = store.tables.table();
+    let nodes = table.sessions().iter().map(|(_, of)| of.origin.node);
+    assert_eq!(nodes.collect::<Vec<_>>(), [node().get()]);
 }
 
 #[tokio::test]
