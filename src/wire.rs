@@ -4,8 +4,11 @@
 //! `next`, `remaining`, `previous`, `to`) is a [`Number`]: written in the sequence's form, read in both.
 
 mod cluster;
+mod key;
 
 pub use cluster::{ClusterBody, MemberBody, MemberRole, TransferBody, TransferredBody};
+pub(crate) use key::KEY_HEADER;
+pub use key::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
 
 use std::fmt;
 

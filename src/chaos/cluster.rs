@@ -116,6 +116,14 @@ impl LocalCluster {
         self.nodes.iter().map(url).collect()
     }
 
+    /// The same without one node's.
+    pub fn urls_without(&self, id: u64) -> Vec<String> {
+        let urls = self.ids().into_iter().zip(self.urls());
+        urls.filter(|(node, _)| *node != id)
+            .map(|(_, url)| url)
+            .collect()
+    }
+
     /// The ids of all nodes.
     pub fn ids(&self) -> Vec<u64> {
         self.nodes.iter().map(|node| node.id).collect()
@@ -191,6 +199,17 @@ impl LocalCluster {
             }
         }
         None
+    }
+
+    /// Sends a signal to a node, if it runs.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where its process cannot be signalled.
+    pub fn signal(&self, id: u64, signal: Signal) -> Result<(), HarnessError> {
+        let mut nodes = self.nodes.iter();
+        nodes
+            .find(|node| node.id == id)
+            .map_or(Ok(()), |node| node.signal(signal))
     }
 
     /// Kills these nodes at once, as by kill -9, and waits until they are gone.

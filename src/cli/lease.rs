@@ -3,7 +3,7 @@
 use super::args::{Connect, block_on, parse_count};
 use super::error::{CliError, Exit};
 use super::output::Output;
-use crate::client::LeaseKey;
+use crate::client::IdempotencyKey;
 use crate::sequence::{RangeCount, SequenceName};
 
 const EXAMPLES: &str = "\
@@ -29,7 +29,7 @@ pub(super) struct Args {
     count: RangeCount,
     /// Makes a repetition with the same key the same lease: 1 to 255 visible characters
     #[arg(long, value_name = "KEY")]
-    key: Option<LeaseKey>,
+    key: Option<IdempotencyKey>,
     #[command(flatten)]
     connect: Connect,
 }

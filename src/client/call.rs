@@ -10,14 +10,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::answer::{Answer, Exchange, receive};
 use super::error::{ClientError, Setback, SetbackReason};
 use super::nodes::{Others, Stop};
-use super::{Client, LeaseKey, to_json};
+use super::{Client, IdempotencyKey, to_json};
+use crate::wire::KEY_HEADER;
 
 /// The shortest time that a node accepts as a request's deadline.
 const NODE_TIMEOUT_MIN: Duration = Duration::from_millis(10);
 /// The most time that an answer is given to come back after the node's deadline.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
-
-const KEY_HEADER: &str = "idempotency-key";
 
 /// What sending a request twice would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub(super) struct Request {
     path: String,
     options: Vec<(&'static str, String)>,
     body: Option<Vec<u8>>,
-    key: Option<LeaseKey>,
+    key: Option<IdempotencyKey>,
     effect: Effect,
 }
 
@@ -69,7 +68,7 @@ impl Request {
     }
 
     /// Under this key it is one request, however often it is sent.
-    pub(super) fn with_key(mut self, key: LeaseKey) -> Self {
+    pub(super) fn with_key(mut self, key: IdempotencyKey) -> Self {
         self.key = Some(key);
         self
     }
@@ -110,7 +109,7 @@ impl Client {
                 }
                 Exchange::Refused(problem) => {
                     tour.arrived(stop);
-                    if trail.unknown.is_some() && request.effect == Effect::Keyed {
+                    if trail.unknown.is_some() && request.key.is_some() {
                         // What was sent before may still be on its way, and find another state.
                         trail.unknown = Some(stop.setback(SetbackReason::Problem(problem)));
                         return Err(self.give_up(trail, stop, request.effect));

@@ -24,15 +24,14 @@ mod call;
 mod changes;
 mod error;
 mod grant;
-mod key;
 mod nodes;
 mod reads;
 
+pub use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
 pub use builder::{BuildError, ClientBuilder, DEADLINE_MAX, DEADLINE_MIN, NODES_MAX, Spread};
 pub use changes::{Changes, Run};
 pub use error::{ClientError, Setback, SetbackReason};
 pub use grant::{Created, Grant};
-pub use key::{LEASE_KEY_BYTES_MAX, LeaseKey, LeaseKeyError};
 pub use nodes::NodeUrl;
 pub use reads::{Consistency, ListQuery, Reads};
 
@@ -79,7 +78,7 @@ impl Client {
         sequence: &SequenceName,
         count: RangeCount,
     ) -> Result<Grant, ClientError> {
-        let key = LeaseKey::random();
+        let key = IdempotencyKey::random();
         self.send_lease(sequence, count, key, Effect::Keyed).await
     }
 
@@ -92,7 +91,7 @@ impl Client {
         &self,
         sequence: &SequenceName,
         count: RangeCount,
-        key: &LeaseKey,
+        key: &IdempotencyKey,
     ) -> Result<Grant, ClientError> {
         let key = key.clone();
         self.send_lease(sequence, count, key, Effect::Idempotent)
@@ -103,7 +102,7 @@ impl Client {
         &self,
         sequence: &SequenceName,
         count: RangeCount,
-        key: LeaseKey,
+        key: IdempotencyKey,
         effect: Effect,
     ) -> Result<Grant, ClientError> {
         let body = LeaseBody {
@@ -133,7 +132,7 @@ impl Client {
         let body: Vec<LeasePartBody> = leases.iter().map(part).collect();
         let path = "/v1/leases".to_owned();
         let request = Request::new(Method::POST, path, Effect::Keyed)
-            .with_key(LeaseKey::random())
+            .with_key(IdempotencyKey::random())
             .with_body(&body);
         let answer = self.call(request).await?;
         let node = answer.node_id();

@@ -373,6 +373,19 @@ async fn a_refusal_after_a_lost_answer_is_no_proof_that_nothing_happened() {
 
     assert_eq!(error.outcome(), ProblemOutcome::Unknown);
     assert_eq!(error.problem().unwrap().code, "unknown_sequence");
+
+    // Whoever chose the key.
+    let (name, key) = ("photos".parse().unwrap(), "order 17".parse().unwrap());
+    let client = of(&[&stub, &other]);
+    let keyed = client.lease_keyed(&name, RangeCount::constant(3), &key);
+    let error = keyed.await.unwrap_err();
+
+    assert_eq!(error.outcome(), ProblemOutcome::Unknown);
+    assert!(
+        error
+            .to_string()
+            .ends_with("; send it again, which is safe")
+    );
 }
 
 #[tokio::test]

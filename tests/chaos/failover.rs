@@ -8,34 +8,21 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use highwater::RangeCount;
-use highwater::chaos::{ClusterSize, LinkFault, LocalCluster, Program, Proxy};
+use highwater::chaos::{ClusterSize, LinkFault, LocalCluster, Proxy};
 use highwater::client::{Client, Spread};
 use highwater::wire::{CreateBody, Number};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::crowd::{Crowd, Taken};
+use crate::settings::{program, setting};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections at each node that lives on.
 const EACH: usize = 32;
-
-fn setting<T: std::str::FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
-    let text = std::env::var(format!("HIGHWATER_TEST_{name}")).ok()?;
-    Some(text.parse().unwrap())
-}
-
-/// The binary under test: `scripts/failover` names the release build.
-fn program() -> Program {
-    let built = || env!("CARGO_BIN_EXE_highwater").into();
-    Program {
-        path: setting("PROGRAM").unwrap_or_else(built),
-        arguments: Vec::new(),
-    }
-}
 
 /// Three nodes with the sequence `p`.
 struct World {
@@ -71,21 +58,9 @@ impl World {
         self.cluster.leader(PATIENCE).await.unwrap()
     }
 
-    fn others(&self, leader: u64) -> Vec<String> {
-        let urls = (1..).zip(self.cluster.urls());
-        urls.filter(|(node, _)| *node != leader)
-            .map(|(_, url)| url)
-            .collect()
-    }
-
     async fn restart(&mut self) {
         self.cluster.start_all().unwrap();
         self.cluster.all_ready(PATIENCE).await.unwrap();
-    }
-
-    fn signal(&self, node: u64, signal: Signal) {
-        let pid = i32::try_from(self.cluster.pid(node).unwrap()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
     /// Each request got one value, and no value is missing.
@@ -152,7 +127,7 @@ async fn a_killed_leader_costs_those_at_other_nodes_a_pause_and_no_error() {
     let (mut pauses, mut values) = (Pauses::default(), Vec::new());
     for _ in 0..setting("FAILOVER_KILLS").unwrap_or(2) {
         let leader = world.leader().await;
-        let crowd = Crowd::at(&world.others(leader), EACH);
+        let crowd = Crowd::at(&world.cluster.urls_without(leader), EACH);
         crowd.wait_until_granted(500).await;
         let gone = Instant::now();
         world.cluster.kill(&[leader]).await.unwrap();
@@ -173,7 +148,7 @@ async fn a_leader_that_is_told_to_stop_costs_those_at_other_nodes_next_to_nothin
     let (mut pauses, mut values) = (Pauses::default(), Vec::new());
     for _ in 0..setting("FAILOVER_STOPS").unwrap_or(2) {
         let leader = world.leader().await;
-        let crowd = Crowd::at(&world.others(leader), EACH);
+        let crowd = Crowd::at(&world.cluster.urls_without(leader), EACH);
         crowd.wait_until_granted(500).await;
         let told = Instant::now();
         let ended = world.cluster.terminate(&[leader], PATIENCE).await.unwrap();
@@ -339,10 +314,10 @@ async fn a_leader_that_stood_still_grants_nothing_that_was_granted_meanwhile() {
     for millis in standstills() {
         let leader = world.leader().await;
         crowd.wait_until_granted(200).await;
-        world.signal(leader, Signal::STOP);
+        world.cluster.signal(leader, Signal::STOP).unwrap();
         wait_while_it_stands(millis).await;
         crowd.wait_until_granted(200).await;
-        world.signal(leader, Signal::CONT);
+        world.cluster.signal(leader, Signal::CONT).unwrap();
         world.cluster.all_ready(PATIENCE).await.unwrap();
     }
 

@@ -8,4 +8,6 @@ mod demo;
 #[cfg(test)]
 mod failover;
 #[cfg(test)]
+mod settings;
+#[cfg(test)]
 mod soak;

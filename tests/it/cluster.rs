@@ -6,7 +6,7 @@ use std::time::Duration;
 use highwater::RangeCount;
 use highwater::chaos::{ClusterSize, Connection, LocalCluster};
 use highwater::wire::ProblemOutcome;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::time::timeout;
 
 use crate::world::{self, PATIENCE, program, send, three_nodes};
@@ -218,9 +218,8 @@ async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
     cluster.all_ready(PATIENCE).await.unwrap();
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let silent = leader % 3 + 1;
-    let pid = i32::try_from(cluster.pid(silent).unwrap()).unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
-    world::wait_until_stopped(pid).await;
+    cluster.signal(silent, Signal::STOP).unwrap();
+    world::wait_until_stopped(&cluster, silent).await;
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
 
     let reachable = async || {

@@ -3,7 +3,7 @@
 
 use highwater::chaos::LocalCluster;
 use highwater::wire::Number;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::crowd::{Crowd, Taken};
@@ -26,14 +26,7 @@ async fn check(cluster: &LocalCluster, taken: Vec<Taken>) {
     wait_for_one_state(&cluster.urls()[0]).await;
 }
 
-fn others(cluster: &LocalCluster, leader: u64) -> Vec<String> {
-    let urls = (1..).zip(cluster.urls());
-    urls.filter(|(node, _)| *node != leader)
-        .map(|(_, url)| url)
-        .collect()
-}
-
-// HumairAK/etcd-client#1, tsoracle's three to five seconds of errors: a change of leaders is no error.
+// KanishJebaMathewM/Truxify#10682: what may have been appended is sent again, and applied once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_costs_those_at_other_nodes_no_error_and_no_value() {
     let directory = tempfile::tempdir().unwrap();
@@ -43,7 +36,7 @@ async fn a_killed_leader_costs_those_at_other_nodes_no_error_and_no_value() {
 
     for _ in 0..rounds() {
         let leader = cluster.leader(PATIENCE).await.unwrap();
-        let crowd = Crowd::at(&others(&cluster, leader), 8);
+        let crowd = Crowd::at(&cluster.urls_without(leader), 8);
         crowd.wait_until_granted(100).await;
         cluster.kill(&[leader]).await.unwrap();
         crowd.wait_until_granted(100).await;
@@ -53,12 +46,6 @@ async fn a_killed_leader_costs_those_at_other_nodes_no_error_and_no_value() {
     }
 
     check(&cluster, taken).await;
-}
-
-/// Stops a process, or lets it go on.
-fn signal(cluster: &LocalCluster, node: u64, signal: Signal) {
-    let pid = i32::try_from(cluster.pid(node).unwrap()).unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 // A leader that does not know that it is none any more: what it had proposed is answered by its successor.
@@ -72,9 +59,9 @@ async fn a_leader_that_stands_still_costs_nobody_an_error_or_a_value_not_even_th
     for _ in 0..2 * rounds() {
         let leader = cluster.leader(PATIENCE).await.unwrap();
         crowd.wait_until_granted(100).await;
-        signal(&cluster, leader, Signal::STOP);
+        cluster.signal(leader, Signal::STOP).unwrap();
         crowd.wait_until_granted(100).await;
-        signal(&cluster, leader, Signal::CONT);
+        cluster.signal(leader, Signal::CONT).unwrap();
         cluster.all_ready(PATIENCE).await.unwrap();
     }
 
@@ -92,7 +79,7 @@ fn log_of(directory: &std::path::Path, node: u64) -> String {
     std::fs::read_to_string(directory.join(format!("node-{node}.log"))).unwrap()
 }
 
-// zostay/raft-rb#47, a rolling restart: who is asked to end hands over, and nobody notices.
+// rqlite/rqlite#1132, tikv/pd#3734: who is asked to end hands over first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_asked_to_stop_hands_over_first_and_costs_no_error_and_no_value() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,7 +89,7 @@ async fn a_leader_that_is_asked_to_stop_hands_over_first_and_costs_no_error_and_
 
     for _ in 0..rounds() {
         let leader = cluster.leader(PATIENCE).await.unwrap();
-        let crowd = Crowd::at(&others(&cluster, leader), 8);
+        let crowd = Crowd::at(&cluster.urls_without(leader), 8);
         crowd.wait_until_granted(100).await;
         let before = log_of(directory.path(), leader).len();
 
@@ -123,6 +110,7 @@ async fn a_leader_that_is_asked_to_stop_hands_over_first_and_costs_no_error_and_
     check(&cluster, taken).await;
 }
 
+// tikv/pd#3303: leadership goes round, and values only rise.
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_goes_to_whom_it_is_asked_to_go_under_load_whichever_node_is_asked() {
     let directory = tempfile::tempdir().unwrap();
@@ -168,9 +156,8 @@ async fn a_transfer_to_a_node_that_does_not_answer_leaves_the_leader_at_work() {
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let stopped = leader % 3 + 1;
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
-    signal(&cluster, stopped, Signal::STOP);
-    let pid = i32::try_from(cluster.pid(stopped).unwrap()).unwrap();
-    world::wait_until_stopped(pid).await;
+    cluster.signal(stopped, Signal::STOP).unwrap();
+    world::wait_until_stopped(&cluster, stopped).await;
     let crowd = Crowd::at(std::slice::from_ref(&url), 4);
     crowd.wait_until_granted(20).await;
 
@@ -187,7 +174,7 @@ async fn a_transfer_to_a_node_that_does_not_answer_leaves_the_leader_at_work() {
     );
     crowd.wait_until_granted(100).await;
     assert_eq!(leader_of(&url).await, leader);
-    signal(&cluster, stopped, Signal::CONT);
+    cluster.signal(stopped, Signal::CONT).unwrap();
     let taken = crowd.leave().await;
     check(&cluster, taken).await;
 }

@@ -1,7 +1,7 @@
 //! Request keys: the same request under the same key gets the same answer, whatever happened in between (I4).
 
 use highwater::chaos::LocalCluster;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::world::{self, Answer, PATIENCE, send, three_nodes, wait_for_one_state};
@@ -121,21 +121,15 @@ async fn a_request_of_unknown_outcome_is_resolved_by_its_key() {
         .into_iter()
         .filter(|id| *id != leader)
         .collect();
-    let pid = |node| Pid::from_raw(i32::try_from(cluster.pid(node).unwrap()).unwrap());
-    let pids: Vec<Pid> = others.into_iter().filter_map(pid).collect();
-    let signal = |signal| {
-        for pid in &pids {
-            kill_process(*pid, signal).unwrap();
-        }
-    };
-
-    signal(Signal::STOP);
-    for pid in &pids {
-        world::wait_until_stopped(pid.as_raw_nonzero().get()).await;
+    for node in &others {
+        cluster.signal(*node, Signal::STOP).unwrap();
+        world::wait_until_stopped(&cluster, *node).await;
     }
     let path = "/v1/sequences/p/leases?timeout=100ms";
     let lost = keyed(&url, path, "", "k").await;
-    signal(Signal::CONT);
+    for node in &others {
+        cluster.signal(*node, Signal::CONT).unwrap();
+    }
     cluster.all_ready(PATIENCE).await.unwrap();
     let found = keyed(&cluster.urls()[0], "/v1/sequences/p/leases", "", "k").await;
     let again = keyed(&cluster.urls()[1], "/v1/sequences/p/leases", "", "k").await;
@@ -153,7 +147,7 @@ async fn a_request_of_unknown_outcome_is_resolved_by_its_key() {
     assert_eq!(high(&cluster).await, 1);
 }
 
-// apache/iotdb#18240: what was answered is remembered across leaders, restarts and snapshots.
+// shaj13/raft#27, apache/iotdb#11045: what was answered is remembered across leaders, restarts and snapshots.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_outlives_leaders_a_restart_of_all_and_the_log() {
     let directory = tempfile::tempdir().unwrap();
@@ -180,12 +174,7 @@ async fn a_key_outlives_leaders_a_restart_of_all_and_the_log() {
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let away = leader % 3 + 1;
     cluster.kill(&[away]).await.unwrap();
-    let others: Vec<String> = (1..)
-        .zip(cluster.urls())
-        .filter(|(node, _)| *node != away)
-        .map(|(_, url)| url)
-        .collect();
-    let filler = format!("{}/v1/sequences/filler", others[0]);
+    let filler = format!("{}/v1/sequences/filler", cluster.urls_without(away)[0]);
     send("PUT", &filler, "", &[]).await;
     for _ in 0..400 {
         assert_eq!(

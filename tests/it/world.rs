@@ -210,7 +210,8 @@ pub(crate) async fn wait_until_one_ends(cluster: &mut LocalCluster) -> Ended {
 }
 
 /// Waits until every thread of the process has stopped: until then it may answer once more.
-pub(crate) async fn wait_until_stopped(pid: i32) {
+pub(crate) async fn wait_until_stopped(cluster: &LocalCluster, node: u64) {
+    let pid = cluster.pid(node).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();

@@ -6,7 +6,13 @@ use std::path::Path;
 use super::rust_files;
 
 /// Where constants are bounds of a node or of its clients.
-const FOLDERS: &[&str] = &["src/server", "src/client", "src/sequence", "src/history"];
+const FOLDERS: &[&str] = &[
+    "src/server",
+    "src/client",
+    "src/sequence",
+    "src/history",
+    "src/wire",
+];
 /// How a bound is called.
 const MARKS: &[&str] = &["_MAX", "_TIMEOUT"];
 /// How a cell begins whose bound no test reaches, followed by the reason.

@@ -48,9 +48,7 @@ pub(super) async fn show(
 pub(super) async fn transfer_leader(
     write: Write<StatusOptions, Object<TransferBody>>,
 ) -> Result<Json<TransferredBody>, ApiError> {
-    if write.key.is_some() {
-        return Err(ApiError::NoKey);
-    }
+    write.refuse_key()?;
     let to = write.body.0.to.map(NodeId::from);
     let leader = write
         .service

@@ -9,7 +9,7 @@ use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
 use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::{HandOverError, HandOverRefusal, ReadError};
-use crate::wire::{Problem, ProblemOutcome};
+use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, Problem, ProblemOutcome};
 
 /// The longest detail, in characters.
 const DETAIL_CHARS_MAX: usize = 500;
@@ -31,8 +31,10 @@ pub(super) enum ApiError {
     InvalidCount { count: String },
     #[error("the count is given twice, in the query and in the body")]
     CountTwice,
-    #[error("a request key is one Idempotency-Key header of 1 to {limit} visible ASCII characters")]
-    InvalidKey { limit: usize },
+    #[error(
+        "a request key is one Idempotency-Key header of 1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters"
+    )]
+    InvalidKey,
     #[error("this request takes no Idempotency-Key: repeated, it changes nothing more anyway")]
     NoKey,
     #[error("the query is not understood: {reason}")]
@@ -115,12 +117,6 @@ impl ApiError {
     }
 
     fn kind(&self) -> Kind {
-        let refused = |status, code, hint| Kind {
-            status,
-            code,
-            outcome: ProblemOutcome::NotApplied,
-            hint,
-        };
         let wrong = |code, hint| refused(StatusCode::BAD_REQUEST, code, hint);
         match self {
             Self::UnknownPath => refused(
@@ -142,7 +138,7 @@ impl ApiError {
                 "invalid_count",
                 "give the count once, as ?count=N or {\"count\":N}",
             ),
-            Self::InvalidKey { .. } | Self::NoKey => {
+            Self::InvalidKey | Self::NoKey => {
                 wrong("invalid_key", "correct the key, or leave it out")
             }
             Self::InvalidQuery { .. } => {
@@ -247,103 +243,79 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
         ),
         Refusal::TooManyKeys { .. } => return overloaded(),
     };
+    refused(status, code, hint)
+}
+
+/// It changed nothing.
+fn refused(status: StatusCode, code: &'static str, hint: &'static str) -> Kind {
     Kind {
         status,
         code,
         outcome: ProblemOutcome::NotApplied,
+        hint,
+    }
+}
+
+/// It changed nothing, and may be served later.
+fn unavailable(code: &'static str, hint: &'static str) -> Kind {
+    refused(StatusCode::SERVICE_UNAVAILABLE, code, hint)
+}
+
+/// It may have happened, or may still happen.
+fn lost(code: &'static str, hint: &'static str) -> Kind {
+    Kind {
+        status: StatusCode::GATEWAY_TIMEOUT,
+        code,
+        outcome: ProblemOutcome::Unknown,
         hint,
     }
 }
 
 fn overloaded() -> Kind {
-    Kind {
-        status: StatusCode::SERVICE_UNAVAILABLE,
-        code: "overloaded",
-        outcome: ProblemOutcome::NotApplied,
-        hint: "send it again after a pause; lease more values at once to send fewer requests",
-    }
+    unavailable(
+        "overloaded",
+        "send it again after a pause; lease more values at once to send fewer requests",
+    )
 }
 
 fn submit_kind(error: SubmitError) -> Kind {
-    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
-    let (status, code, outcome, hint) = match error {
-        SubmitError::Overloaded | SubmitError::Crowded => return overloaded(),
-        SubmitError::NoLeader => (
-            unavailable,
+    const LEASE_AGAIN: &str = "lease again: should the lost request have been applied, its values are a gap and nobody else's";
+    match error {
+        SubmitError::Overloaded | SubmitError::Crowded => overloaded(),
+        SubmitError::NoLeader => unavailable(
             "no_leader",
-            ProblemOutcome::NotApplied,
             "send it again; if it lasts, look for a quorum of nodes",
         ),
-        SubmitError::DiskFull => (
-            unavailable,
+        SubmitError::DiskFull => unavailable(
             "disk_full",
-            ProblemOutcome::NotApplied,
             "free space on the nodes' disks: grants resume by themselves",
         ),
-        SubmitError::DiskStuck => (
-            unavailable,
+        SubmitError::DiskStuck => unavailable(
             "disk_stuck",
-            ProblemOutcome::NotApplied,
             "send it again to another node; look at this node's disk",
         ),
-        SubmitError::Stopping => (
-            unavailable,
-            "draining",
-            ProblemOutcome::NotApplied,
-            "send it again to another node",
-        ),
-        SubmitError::TimedOut | SubmitError::LeaderLost => (
-            StatusCode::GATEWAY_TIMEOUT,
-            if error == SubmitError::TimedOut {
-                "timed_out"
-            } else {
-                "leader_lost"
-            },
-            ProblemOutcome::Unknown,
-            "lease again: should the lost request have been applied, its values are a gap and nobody else's",
-        ),
-    };
-    Kind {
-        status,
-        code,
-        outcome,
-        hint,
+        SubmitError::Stopping => unavailable("draining", "send it again to another node"),
+        SubmitError::TimedOut => lost("timed_out", LEASE_AGAIN),
+        SubmitError::LeaderLost => lost("leader_lost", LEASE_AGAIN),
     }
 }
 
 fn hand_over_kind(error: &HandOverError) -> Kind {
-    let not_applied = ProblemOutcome::NotApplied;
-    let (status, code, outcome, hint) = match error {
-        HandOverError::NoLeader => (
-            StatusCode::SERVICE_UNAVAILABLE,
+    match error {
+        HandOverError::NoLeader => unavailable(
             "no_leader",
-            not_applied,
             "send it again; if it lasts, look for a quorum of nodes",
         ),
-        HandOverError::Refused(HandOverRefusal::NoVoter { .. }) => (
+        HandOverError::Refused(HandOverRefusal::NoVoter { .. }) => refused(
             StatusCode::NOT_FOUND,
             "unknown_voter",
-            not_applied,
             "GET /v1/cluster to see the members",
         ),
-        HandOverError::Refused(HandOverRefusal::NobodyFit { .. }) => (
-            StatusCode::SERVICE_UNAVAILABLE,
+        HandOverError::Refused(HandOverRefusal::NobodyFit { .. }) => unavailable(
             "no_successor",
-            not_applied,
             "the leader leads on: send it again once another voter is well",
         ),
-        HandOverError::Unknown { .. } => (
-            StatusCode::GATEWAY_TIMEOUT,
-            "timed_out",
-            ProblemOutcome::Unknown,
-            "GET /v1/cluster to see who leads",
-        ),
-    };
-    Kind {
-        status,
-        code,
-        outcome,
-        hint,
+        HandOverError::Unknown { .. } => lost("timed_out", "GET /v1/cluster to see who leads"),
     }
 }
 
@@ -449,7 +421,7 @@ mod tests {
                 "the count is given twice, in the query and in the body",
             ),
             (
-                ApiError::InvalidKey { limit: 255 },
+                ApiError::InvalidKey,
                 400,
                 "invalid_key",
                 "a request key is one Idempotency-Key header of 1 to 255 visible ASCII characters",

@@ -99,6 +99,16 @@ where
     }
 }
 
+impl<Q, B> Write<Q, B> {
+    /// To ignore a key would promise an answer that is not kept (I4).
+    pub(super) fn refuse_key(&self) -> Result<(), ApiError> {
+        match self.key {
+            Some(_) => Err(ApiError::NoKey),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The body of a request that has none.
 #[derive(Debug, Default)]
 pub(super) struct NoBody;

@@ -5,17 +5,16 @@ use axum::response::Response;
 
 use super::error::ApiError;
 use crate::sequence::{GrantParts, RequestKey, SequenceName};
+use crate::wire::{IdempotencyKey, KEY_HEADER};
 
 /// What makes a retry the same request.
-const REQUEST_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REQUEST_KEY: HeaderName = HeaderName::from_static(KEY_HEADER);
 /// The header of an answer that was given before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// The longest key, in bytes.
-const KEY_BYTES_MAX: usize = 255;
 
-/// A key as its client chose it: 1 to [`KEY_BYTES_MAX`] visible characters of ASCII, or spaces between them.
+/// A key as its client chose it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KeyText(String);
+pub(super) struct KeyText(IdempotencyKey);
 
 impl KeyText {
     /// The request's key, if it has one.
@@ -28,11 +27,8 @@ impl KeyText {
             return Ok(None);
         };
         let text = first.to_str().ok().filter(|_| given.next().is_none());
-        let text = text.filter(|text| (1..=KEY_BYTES_MAX).contains(&text.len()));
-        text.map(|text| Some(Self(text.to_owned())))
-            .ok_or(ApiError::InvalidKey {
-                limit: KEY_BYTES_MAX,
-            })
+        let key = text.and_then(|text| text.parse().ok());
+        key.map(|key| Some(Self(key))).ok_or(ApiError::InvalidKey)
     }
 
     /// The key of a lease.
@@ -71,7 +67,7 @@ impl KeyText {
         // Who asks: there are no tokens yet.
         add(&[]);
         add(&[operation]);
-        add(self.0.as_bytes());
+        add(self.0.as_str().as_bytes());
         for name in names {
             add(name.as_str().as_bytes());
         }
@@ -113,9 +109,10 @@ fn short(hasher: &blake3::Hasher) -> u128 {
 mod tests {
     use super::*;
     use crate::sequence::{GrantPart, RangeCount};
+    use crate::wire::IDEMPOTENCY_KEY_BYTES_MAX;
 
     fn key(text: &str) -> KeyText {
-        KeyText(text.to_owned())
+        KeyText(text.parse().unwrap())
     }
 
     fn parts(leases: &[(&str, u32)]) -> GrantParts {
@@ -171,12 +168,13 @@ mod tests {
 
         assert_eq!(given(&[]), Ok(None));
         assert_eq!(given(&[b"a b"]), Ok(Some(key("a b"))));
-        let longest = "k".repeat(KEY_BYTES_MAX);
+        let longest = "k".repeat(IDEMPOTENCY_KEY_BYTES_MAX);
         assert_eq!(given(&[longest.as_bytes()]), Ok(Some(key(&longest))));
         for wrong in [
             &[b"".as_slice()] as &[&[u8]],
             &[format!("{longest}k").as_bytes()],
             &["ä".as_bytes()],
+            &[b"a\tb"],
             &[b"a", b"a"],
         ] {
             assert!(given(wrong).is_err());

@@ -40,15 +40,17 @@ pub(super) async fn lease(
     let part = GrantPart { sequence, count };
     let service = &write.service;
     let submit = |command| service.batcher.submit(command, write.deadline);
-    let parts = GrantParts::from(part.clone());
     let committed = match &write.key {
-        Some(key) => submit(grant_all(Some(key.of_lease(&parts)), parts, service)).await?,
+        Some(key) => {
+            let parts = GrantParts::from(part.clone());
+            submit(grant_all(Some(key.of_lease(&parts)), parts, service)).await?
+        }
         None => {
             let committed = submit(grant(&part)).await?;
             let unknown = committed.outcome == Outcome::Refused(Refusal::UnknownSequence);
             if unknown && service.auto_create == AutoCreate::On {
                 // In one command: what is refused has created nothing (I5).
-                submit(grant_all(None, parts, service)).await?
+                submit(grant_all(None, part.clone().into(), service)).await?
             } else {
                 committed
             }

@@ -54,14 +54,6 @@ impl TryFrom<String> for DryRun {
 }
 
 impl<B> Write<ChangeOptions, B> {
-    /// To ignore a key would promise an answer that is not kept (I4).
-    fn refuse_key(&self) -> Result<(), ApiError> {
-        match self.key {
-            Some(_) => Err(ApiError::NoKey),
-            None => Ok(()),
-        }
-    }
-
     /// What the table answers to the command, or would. It is the same function either way.
     async fn outcome(&self, command: Command) -> Result<Outcome, ApiError> {
         let outcome = match self.options.dry_run {

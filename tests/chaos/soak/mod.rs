@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use highwater::SequenceName;
-use highwater::chaos::{ClusterSize, Connection, LocalCluster, Program};
+use highwater::chaos::{ClusterSize, Connection, LocalCluster};
 use highwater::wire::{ClusterBody, GrantBody, Number, SequenceBody};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use self::load::Load;
 use self::samples::{NodeSample, Sample, levels_off, series, snapshots, table};
+use crate::settings::{program, setting};
 
 /// Longer than anything takes on a busy machine, but for the run itself.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -46,20 +47,6 @@ const DISK_MAX: u64 = 768 * 1024 * 1024;
 /// while one is being written.
 const LOG_ENTRIES_MAX: u64 = 16_000;
 const LOG_BYTES_MAX: u64 = 160 * 1024 * 1024;
-
-fn setting<T: std::str::FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
-    let text = std::env::var(format!("HIGHWATER_TEST_{name}")).ok()?;
-    Some(text.parse().unwrap())
-}
-
-/// The binary under test: `scripts/soak` names the release build.
-fn program() -> Program {
-    let built = || env!("CARGO_BIN_EXE_highwater").into();
-    Program {
-        path: setting("PROGRAM").unwrap_or_else(built),
-        arguments: Vec::new(),
-    }
-}
 
 async fn ask(url: &str, method: &str, path: &str) -> (u16, Vec<u8>) {
     let asked = async {

@@ -319,36 +319,52 @@ async fn a_log_of_large_batches_is_purged_long_before_it_has_ten_thousand_entrie
     );
 }
 
+/// Somebody who reads a node's table: as long as that lasts, the next one cannot be published there.
+struct Reader {
+    release: std::sync::mpsc::Sender<()>,
+    reading: std::thread::JoinHandle<()>,
+}
+
+impl Reader {
+    fn of(consensus: &Consensus) -> Self {
+        let tables = consensus.tables().clone();
+        let (holding, is_held) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let reading = std::thread::spawn(move || {
+            tables.while_read(|| {
+                holding.send(()).unwrap();
+                released.recv().unwrap();
+            });
+        });
+        is_held.recv().unwrap();
+        Self { release, reading }
+    }
+
+    fn end(self) {
+        self.release.send(()).unwrap();
+        self.reading.join().unwrap();
+    }
+}
+
 // I6: whoever is answered may read at once, and finds what was answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_answered_before_the_table_with_the_answer_can_be_read() {
     let cluster = cluster(1).await;
     let nodes = cluster.start(Retention::default()).await;
     let consensus = &stored_leader(&nodes).await.consensus;
-    let tables = consensus.tables().clone();
-    let (holding, is_held) = std::sync::mpsc::channel();
-    let (release, released) = std::sync::mpsc::channel::<()>();
 
-    // As long as somebody reads the table, the next one cannot be published.
-    let reader = std::thread::spawn(move || {
-        tables.while_read(|| {
-            holding.send(()).unwrap();
-            released.recv().unwrap();
-        });
-    });
-    is_held.recv().unwrap();
+    let reader = Reader::of(consensus);
     let proposal = Proposal {
         elapsed_ms: 0,
         batches: Vec::new(),
     };
     let mut write = std::pin::pin!(consensus.raft().client_write(proposal));
     let answered = tokio::time::timeout(Duration::from_millis(300), &mut write).await;
-    release.send(()).unwrap();
+    reader.end();
 
     assert!(answered.is_err(), "answered before it was published");
     let answered = within(write).await.unwrap().log_id;
     assert!(Some(answered) <= consensus.tables().applied());
-    reader.join().unwrap();
 }
 
 // I6: a proof says how far a table has to be, and not that the asked node's is.
@@ -360,23 +376,13 @@ async fn a_read_at_a_follower_waits_until_its_own_table_holds_what_was_proved() 
     let created = stored_leader(&nodes).await.applied();
     wait_until(|| nodes.iter().all(|node| created <= node.applied())).await;
     let follower = nodes.iter().find(|node| !node.leads()).unwrap();
-    let tables = follower.consensus.tables().clone();
-    let (holding, is_held) = std::sync::mpsc::channel();
-    let (release, released) = std::sync::mpsc::channel::<()>();
 
-    // As long as somebody reads the follower's table, it does not get the next one.
-    let reader = std::thread::spawn(move || {
-        tables.while_read(|| {
-            holding.send(()).unwrap();
-            released.recv().unwrap();
-        });
-    });
-    is_held.recv().unwrap();
+    let reader = Reader::of(&follower.consensus);
     propose(&nodes, &[grant]).await;
     let granted = stored_leader(&nodes).await.applied();
     let soon = Instant::now() + Duration::from_millis(500);
     let early = follower.consensus.linearize(soon).await;
-    release.send(()).unwrap();
+    reader.end();
 
     assert!(
         early.is_err(),
@@ -386,7 +392,6 @@ async fn a_read_at_a_follower_waits_until_its_own_table_holds_what_was_proved() 
         .await
         .unwrap();
     assert!(granted <= follower.applied());
-    reader.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -234,6 +234,22 @@ async fn a_snapshot_keeps_its_bytes() {
     assert_eq!(read, state);
 }
 
+/// A snapshot of this table has these bytes, and is read back as it was.
+fn a_snapshot_is(table: Table, golden: &str) {
+    let state = State {
+        meta: SnapshotMeta::default(),
+        table,
+    };
+
+    let mut bytes = Vec::new();
+    snapshot_format::write(&state, &mut bytes).unwrap();
+
+    same(&bytes, golden);
+    let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
+    assert_eq!(read, state);
+    assert_eq!(read.table.state_hash(), state.table.state_hash());
+}
+
 #[test]
 fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
     let name: crate::SequenceName = "ab".parse().unwrap();
@@ -248,16 +264,8 @@ fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
         state_time_ms: 9,
     });
     table.restore(name, sequence);
-    let state = State {
-        meta: SnapshotMeta::default(),
+    a_snapshot_is(
         table,
-    };
-
-    let mut bytes = Vec::new();
-    snapshot_format::write(&state, &mut bytes).unwrap();
-
-    same(
-        &bytes,
         "4857736e61700002
          3a000000
          00 00 0000000000000000 0000000000000000
@@ -269,9 +277,6 @@ fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
          0000000000000000 0200000000000000 ffffffffffffffff 0000000000000000 07000000
          01 0400000000000000 00 01",
     );
-    let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
-    assert_eq!(read, state);
-    assert_eq!(read.table.state_hash(), state.table.state_hash());
 }
 
 #[test]
@@ -288,16 +293,8 @@ fn a_session_keeps_its_bytes_in_a_snapshot() {
     };
     let mut table = Table::default();
     table.restore_session(SessionId::opened_at(8), session);
-    let state = State {
-        meta: SnapshotMeta::default(),
+    a_snapshot_is(
         table,
-    };
-
-    let mut bytes = Vec::new();
-    snapshot_format::write(&state, &mut bytes).unwrap();
-
-    same(
-        &bytes,
         "4857736e61700002
          3a000000
          00 00 0000000000000000 0000000000000000
@@ -310,9 +307,6 @@ fn a_session_keeps_its_bytes_in_a_snapshot() {
          0700000000000000 06060606060606060606060606060606 0400000000000000 0500000000000000
          0100000000000000 03000000 00000000",
     );
-    let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
-    assert_eq!(read, state);
-    assert_eq!(read.table.state_hash(), state.table.state_hash());
 }
 
 #[test]
@@ -337,16 +331,8 @@ fn a_request_key_keeps_its_bytes_in_a_snapshot() {
             id_form: crate::IdForm::Number,
         },
     ));
-    let state = State {
-        meta: SnapshotMeta::default(),
+    a_snapshot_is(
         table,
-    };
-
-    let mut bytes = Vec::new();
-    snapshot_format::write(&state, &mut bytes).unwrap();
-
-    same(
-        &bytes,
         "4857736e61700002
          3a000000
          00 00 0000000000000000 0000000000000000
@@ -360,9 +346,6 @@ fn a_request_key_keeps_its_bytes_in_a_snapshot() {
          0400000000000000 0500000000000000 0600000000000000 01000000
          00 01 0700000000000000 00000000",
     );
-    let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
-    assert_eq!(read, state);
-    assert_eq!(read.table.state_hash(), state.table.state_hash());
 }
 
 #[tokio::test]
