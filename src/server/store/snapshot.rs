@@ -375,6 +375,11 @@ pub(crate) mod testing {
         SnapshotInbox::new(snapshots(directory))
     }
 
+    /// How many snapshots it would still take. Looking takes no place from one that comes at that moment.
+    pub(crate) fn places_left(inbox: &SnapshotInbox) -> usize {
+        inbox.places.available_permits()
+    }
+
     /// A snapshot in this directory, of at least so many bytes.
     pub(crate) fn snapshot(
         directory: &Path,

@@ -151,24 +151,21 @@ fn a_snapshot(directory: &tempfile::TempDir) -> Snapshot {
 #[tokio::test]
 async fn a_snapshot_goes_in_pieces_and_one_whose_sender_falls_silent_leaves_its_place() {
     let (node, mut connection) = dialed(Purpose::Snapshot).await;
+    let places_left = || testing::places_left(&node.service.shared.inbox);
+    let before = places_left();
     let directory = tempfile::tempdir().unwrap();
     let header = snapshot::SnapshotHeader::new(vote(5, 1), &a_snapshot(&directory));
     let header = crate::server::codec::encode(&header);
     connection.send(header.into()).await.unwrap();
     let piece = Bytes::from(vec![0; snapshot::PIECE_BYTES_MAX]);
     connection.send(piece).await.unwrap();
-    let inbox = &node.service.shared.inbox;
-    let only_one_place = async || {
-        let _one = inbox.begin().await.unwrap();
-        inbox.begin().await.is_err()
-    };
-    wait_until_async(only_one_place).await;
+    wait_until(|| places_left() == before - 1).await;
 
     tokio::time::pause();
     let ended = within(connection.receive()).await;
 
     assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
-    wait_until_async(async || !only_one_place().await).await;
+    wait_until(|| places_left() == before).await;
 }
 
 #[tokio::test]
