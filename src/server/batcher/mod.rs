@@ -166,6 +166,8 @@ impl Batcher {
                 return;
             }
             self.has_session.send_replace(false);
+            // The same origin would be given the same session again, and everything in it is stale.
+            self.origin.nonce = rand::random();
             tracing::warn!("the session of this node's batches is over: it opens another");
         }
     }
@@ -275,8 +277,8 @@ mod tests {
     use crate::server::tasks::Tasks;
     use crate::server::types::{ClusterId, Member, NodeId};
 
-    /// A batcher that forms no batch, over a Raft that does not run.
-    async fn stuck() -> (Batcher, Handle, tempfile::TempDir) {
+    /// A Raft of one node that does not run yet.
+    async fn consensus() -> (Consensus, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let mut dir = DataDir::open(directory.path()).unwrap();
         let node = NodeId::from(1);
@@ -301,8 +303,14 @@ mod tests {
         let peers = Peers::new(local, Timing::default(), Tasks::default());
         let timing = Timing::default();
         let built = Consensus::build(parts, node, peers, timing, Retention::default());
+        (built.await.unwrap(), directory)
+    }
+
+    /// A batcher that forms no batch, over a Raft that does not run.
+    async fn stuck() -> (Batcher, Handle, tempfile::TempDir) {
+        let (consensus, directory) = consensus().await;
         let (proposals, _) = Proposer::queue();
-        let (batcher, handle) = Batcher::new(built.await.unwrap(), proposals);
+        let (batcher, handle) = Batcher::new(consensus, proposals);
         (batcher, handle, directory)
     }
 
@@ -392,5 +400,42 @@ mod tests {
         assert_eq!(first.await, Err(SubmitError::Stopping));
         assert_eq!(second.await, Err(SubmitError::Stopping));
         assert_eq!(handle.room.available_permits(), QUEUE_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_session_in_which_everything_is_stale_is_followed_by_another() {
+        let (consensus, _directory) = consensus().await;
+        let tasks = Tasks::default();
+        let (proposals, queue) = Proposer::queue();
+        tasks.spawn(Proposer::new(consensus.clone(), queue).run());
+        let (batcher, handle) = Batcher::new(consensus.clone(), proposals.clone());
+        let (courier, origin) = (batcher.courier.clone(), batcher.origin);
+        consensus.run();
+        let members = BTreeMap::from([(consensus.node(), Member::default())]);
+        consensus.raft().initialize(members).await.unwrap();
+        tasks.spawn(batcher.run());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        handle.submit(a_grant(), deadline).await.unwrap();
+
+        let Opening::Opened(session) = courier.open_session(origin).await else {
+            panic!("it leads");
+        };
+        let place = Place {
+            session,
+            number: u64::MAX,
+            ack: u64::MAX - 1,
+        };
+        let (reply, answer) = oneshot::channel();
+        let batch = courier::encode(Vec::new(), place);
+        let forwarded = Forwarded {
+            batch,
+            deadline,
+            reply,
+        };
+        proposals.send(forwarded).await.unwrap();
+        answer.await.unwrap();
+
+        handle.submit(a_grant(), deadline).await.unwrap();
+        tasks.stop().await;
     }
 }
