@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of CLOCK_MONOTONIC.
-pub(super) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // The monotonic clock begins at zero and reaches 2^64 ns after five centuries.
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

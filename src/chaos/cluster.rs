@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::HarnessError;
+use super::network::{Network, PeerPort};
 use super::node::{NodeProcess, POLL_INTERVAL, Program, Wait};
 use super::ports::ClaimedPort;
 use crate::wire::ClusterBody;
@@ -55,6 +56,7 @@ pub struct LocalCluster {
     program: Program,
     settings: Vec<String>,
     nodes: Vec<NodeProcess>,
+    network: Option<Network>,
     http: reqwest::Client,
 }
 
@@ -68,20 +70,15 @@ impl LocalCluster {
         size: ClusterSize,
         program: Program,
     ) -> Result<Self, HarnessError> {
-        let ids = 1..=size.nodes();
         let wanted = usize::try_from(size.nodes()).unwrap_or(usize::MAX);
         let mut apis = ClaimedPort::claim(wanted.saturating_mul(2))?;
         let peers = apis.split_off(wanted);
-        let nodes: Vec<NodeProcess> = ids
+        let nodes: Vec<NodeProcess> = (1..)
             .zip(apis.into_iter().zip(peers))
             .map(|(id, (api, peer))| NodeProcess::new(directory, id, api, peer))
             .collect();
         let file = directory.join("cluster.toml");
-        std::fs::write(&file, cluster_file(&nodes)).map_err(|source| HarnessError::File {
-            path: file.clone(),
-            action: "written",
-            source,
-        })?;
+        write_cluster_file(&file, &nodes)?;
         // Each question on a connection of its own: a kept one may lead to a process that is gone.
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -96,8 +93,39 @@ impl LocalCluster {
             program,
             settings: Vec::new(),
             nodes,
+            network: None,
             http,
         })
+    }
+
+    /// The same, with a network between the nodes that can be made to fail.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where the file or the ports cannot be had.
+    pub async fn create_with_network(
+        directory: &Path,
+        size: ClusterSize,
+        program: Program,
+    ) -> Result<Self, HarnessError> {
+        let mut cluster = Self::create(directory, size, program)?;
+        let proxies = ClaimedPort::claim(cluster.nodes.len())?;
+        for (node, proxy) in cluster.nodes.iter_mut().zip(proxies) {
+            node.peer_proxy = Some(proxy);
+        }
+        write_cluster_file(&cluster.file, &cluster.nodes)?;
+        let ports = cluster.nodes.iter().map(|node| PeerPort {
+            node: node.id,
+            advertised: node.peer_advertised(),
+            listens: node.peer.address(),
+        });
+        let ports: Vec<PeerPort> = ports.collect();
+        cluster.network = Some(Network::start(&ports).await?);
+        Ok(cluster)
+    }
+
+    /// The network between the nodes, of a cluster that was created with one.
+    pub fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
     }
 
     /// Gives these arguments to every `serve` from now on.
@@ -169,6 +197,9 @@ impl LocalCluster {
     pub fn start(&mut self, ids: &[u64]) -> Result<(), HarnessError> {
         for node in self.nodes.iter_mut().filter(|node| ids.contains(&node.id)) {
             node.start(&self.program, &self.file, &self.settings)?;
+            if let (Some(network), Some(pid)) = (&self.network, node.pid()) {
+                network.belongs_to(node.id, pid);
+            }
         }
         Ok(())
     }
@@ -317,14 +348,18 @@ impl LocalCluster {
     }
 }
 
-fn cluster_file(nodes: &[NodeProcess]) -> String {
+fn write_cluster_file(file: &Path, nodes: &[NodeProcess]) -> Result<(), HarnessError> {
     let mut text = "[cluster]\nname = \"local\"\n".to_owned();
     for node in nodes {
-        let (id, api, peer) = (node.id, node.api.address(), node.peer.address());
+        let (id, api, peer) = (node.id, node.api.address(), node.peer_advertised());
         let entry = format!("\n[[node]]\nid = {id}\napi = \"{api}\"\npeer = \"{peer}\"\n");
         text.push_str(&entry);
     }
-    text
+    std::fs::write(file, text).map_err(|source| HarnessError::File {
+        path: file.to_owned(),
+        action: "written",
+        source,
+    })
 }
 
 #[cfg(test)]

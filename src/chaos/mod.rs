@@ -8,6 +8,8 @@ mod cluster;
 mod connection;
 mod demo;
 mod error;
+mod flow;
+mod network;
 mod node;
 mod ports;
 mod process;
@@ -16,13 +18,16 @@ mod recorder;
 mod summary;
 mod worker;
 
+pub use clock::monotonic_ns;
 pub use cluster::{ClusterSize, LocalCluster};
 pub use connection::{Connection, RawAnswer};
 pub use error::HarnessError;
+pub use flow::{Flow, FlowFault};
+pub use network::Network;
 pub use node::Program;
 pub use ports::ClaimedPort;
 pub use process::{ProcessUse, disk_use};
-pub use proxy::{LinkFault, Proxy};
+pub use proxy::{Link, Proxy};
 pub use recorder::{Progress, Recorder};
 pub use worker::Worker;
 

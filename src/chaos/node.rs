@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -70,6 +71,8 @@ pub(super) struct NodeProcess {
     pub(super) id: u64,
     pub(super) api: ClaimedPort,
     pub(super) peer: ClaimedPort,
+    /// Where its peers dial it, if that is not where it listens.
+    pub(super) peer_proxy: Option<ClaimedPort>,
     pub(super) data_dir: PathBuf,
     log: PathBuf,
     child: Option<Child>,
@@ -84,11 +87,17 @@ impl NodeProcess {
             id,
             api,
             peer,
+            peer_proxy: None,
             data_dir: directory.join(format!("node-{id}")),
             log: directory.join(format!("node-{id}.log")),
             child: None,
             lifeline: None,
         }
+    }
+
+    /// Where its peers dial it.
+    pub(super) fn peer_advertised(&self) -> SocketAddr {
+        self.peer_proxy.as_ref().unwrap_or(&self.peer).address()
     }
 
     pub(super) fn runs(&self) -> bool {
@@ -128,7 +137,12 @@ impl NodeProcess {
             .args(["--node", &self.id.to_string()])
             .arg("--data-dir")
             .arg(&self.data_dir)
-            .args(settings)
+            .args(settings);
+        if self.peer_proxy.is_some() {
+            let listens = self.peer.address().to_string();
+            command.args(["--peer-listen", &listens]);
+        }
+        command
             // The other end of the pipe is closed with this process, whatever ends it.
             .arg("--end-with-stdin")
             .stdin(Stdio::piped())

@@ -1,7 +1,9 @@
-//! What a node's process uses, as the system counts it.
+//! What a node's process uses, as the system counts it, and which connections are its own.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// What a process uses at one moment.
@@ -64,9 +66,74 @@ pub fn disk_use(directory: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
+/// Which of these nodes' processes has dialed this TCP connection, given by where it comes from and where it goes, if one
+/// of them has.
+pub(super) fn dialer_of(
+    connection: (SocketAddr, SocketAddr),
+    pids: &BTreeMap<u64, u32>,
+) -> Option<u64> {
+    let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let socket = format!("socket:[{}]", inode_of(&table, connection)?);
+    let owns = |pid: u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        // A file that is closed meanwhile is no file.
+        let mut targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        Some(targets.any(|target| target.as_os_str() == socket.as_str()))
+    };
+    let mut nodes = pids.iter();
+    nodes
+        .find(|(_, pid)| owns(**pid) == Some(true))
+        .map(|(node, _)| *node)
+}
+
+/// The inode of this socket in a table as proc(5) describes it. One port can lead to several others at once.
+fn inode_of(table: &str, (from, to): (SocketAddr, SocketAddr)) -> Option<&str> {
+    let ends = [in_table(from)?, in_table(to)?];
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, local, remote, .., inode] = fields.get(..10)? else {
+            return None;
+        };
+        (*local == ends[0] && *remote == ends[1]).then_some(*inode)
+    })
+}
+
+/// An address as it stands in that table: as the machine has it in memory.
+fn in_table(address: SocketAddr) -> Option<String> {
+    let IpAddr::V4(ip) = address.ip() else {
+        return None;
+    };
+    let ip = u32::from_ne_bytes(ip.octets());
+    Some(format!("{ip:08X}:{:04X}", address.port()))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
+
+    #[test]
+    fn a_connection_is_known_by_the_process_that_dialed_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let dialed = TcpStream::connect(address).unwrap();
+        let (_accepted, caller) = listener.accept().unwrap();
+        let this = std::process::id();
+        let mut sleeper = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        let dialer =
+            |pids: &[(u64, u32)]| dialer_of((caller, address), &pids.iter().copied().collect());
+
+        assert_eq!(dialer(&[(1, sleeper.id()), (2, this)]), Some(2));
+        assert_eq!(dialer(&[(1, sleeper.id()), (2, u32::MAX)]), None);
+        drop(dialed);
+        assert_eq!(dialer(&[(2, this)]), None);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+    }
 
     #[test]
     fn this_process_uses_memory_and_what_it_writes_is_counted() {

@@ -1,77 +1,87 @@
-//! A TCP proxy in front of a node, which does to its clients' connections what networks do.
+//! A TCP proxy in front of a node, which does to its connections what networks do.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::HarnessError;
+use super::flow::{Flow, FlowFault};
 
-/// What is read at once. An answer to a lease is smaller, and is written by its node at once.
-const CHUNK_BYTES: usize = 16 * 1024;
+/// Both directions between one caller and one node.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// From the caller to the node.
+    pub requests: Flow,
+    /// From the node to the caller.
+    pub answers: Flow,
+}
 
-/// What is wrong with a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkFault {
-    /// Nothing.
-    None,
-    /// Of the answers, each that has this number or a multiple of it is lost with its connection: the node has carried the
-    /// request out, and its client does not hear of it.
-    LoseAnswers {
-        /// Counted over all connections.
-        every: NonZeroU64,
-    },
-    /// Everything is taken and nothing passed on, in both directions, as by a cable that is pulled.
-    BlackHole,
-    /// Connections are closed, and new ones at once.
-    Cut,
+impl Link {
+    fn new() -> Self {
+        Self {
+            requests: Flow::new(),
+            answers: Flow::new(),
+        }
+    }
+
+    /// From now on both directions are like this.
+    pub fn set(&self, fault: FlowFault) {
+        self.requests.set(fault);
+        self.answers.set(fault);
+    }
+
+    fn is_cut(&self) -> bool {
+        self.requests.is(FlowFault::Cut) || self.answers.is(FlowFault::Cut)
+    }
+
+    async fn serve(&self, caller: TcpStream, to: SocketAddr) -> io::Result<()> {
+        let node = TcpStream::connect(to).await?;
+        node.set_nodelay(true)?;
+        caller.set_nodelay(true)?;
+        let (from_caller, to_caller) = caller.into_split();
+        let (from_node, to_node) = node.into_split();
+        let carried = async {
+            tokio::try_join!(
+                self.requests.carry(from_caller, to_node),
+                self.answers.carry(from_node, to_caller),
+            )
+        };
+        tokio::select! {
+            carried = carried => carried.map(drop),
+            () = self.requests.becomes(FlowFault::Cut) => Ok(()),
+            () = self.answers.becomes(FlowFault::Cut) => Ok(()),
+        }
+    }
 }
 
 /// A proxy. It ends when it is dropped, and with it all connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    fault: watch::Sender<LinkFault>,
-    shared: Arc<Shared>,
+    link: Link,
     _task: JoinSet<()>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    to: SocketAddr,
-    answers: AtomicU64,
-    lost: AtomicU64,
-}
-
 impl Proxy {
-    /// A proxy on a port of its own in front of this address.
+    /// A proxy on a port of its own in front of this address, with one link for all who call.
     ///
     /// # Errors
     /// [`HarnessError`] where it cannot listen.
     pub async fn start(to: SocketAddr) -> Result<Self, HarnessError> {
-        let refuse = |source| HarnessError::Proxy { source };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
-        let listener = listener.map_err(refuse)?;
-        let address = listener.local_addr().map_err(refuse)?;
-        let (fault, seen) = watch::channel(LinkFault::None);
-        let shared = Arc::new(Shared {
-            to,
-            answers: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        });
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = listen(at).await?;
+        let link = Link::new();
+        let address = listener
+            .local_addr()
+            .map_err(|source| HarnessError::Proxy { source })?;
         let mut task = JoinSet::new();
-        task.spawn(accept(listener, seen, Arc::clone(&shared)));
+        let same = link.clone();
+        task.spawn(accept(listener, to, move |_caller| Some(same.clone())));
         Ok(Self {
             address,
-            fault,
-            shared,
+            link,
             _task: task,
         })
     }
@@ -81,121 +91,67 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// From now on the link is like this, also for the connections that there are.
-    pub fn set(&self, fault: LinkFault) {
-        self.fault.send_replace(fault);
-    }
-
-    /// How many answers were lost so far.
-    pub fn lost(&self) -> u64 {
-        self.shared.lost.load(Ordering::Relaxed)
+    /// The link that it is.
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 }
 
-async fn accept(listener: TcpListener, fault: watch::Receiver<LinkFault>, shared: Arc<Shared>) {
-    let mut links = JoinSet::new();
+pub(super) async fn listen(at: SocketAddr) -> Result<TcpListener, HarnessError> {
+    let listener = TcpListener::bind(at).await;
+    listener.map_err(|source| HarnessError::Proxy { source })
+}
+
+/// Serves all who call over the link that each has. Who has none is turned away.
+pub(super) async fn accept(
+    listener: TcpListener,
+    to: SocketAddr,
+    link_of: impl Fn(SocketAddr) -> Option<Link>,
+) {
+    let mut connections = JoinSet::new();
     loop {
         // Those that have ended are forgotten.
-        while links.try_join_next().is_some() {}
-        let Ok((client, _)) = listener.accept().await else {
+        while connections.try_join_next().is_some() {}
+        let Ok((caller, address)) = listener.accept().await else {
             // It passes by itself: too many open files.
             tokio::task::yield_now().await;
             continue;
         };
-        if *fault.borrow() == LinkFault::Cut {
+        let Some(link) = link_of(address).filter(|link| !link.is_cut()) else {
             continue;
-        }
-        let (fault, shared) = (fault.clone(), Arc::clone(&shared));
-        links.spawn(async move {
-            // However a link ends, its ends see that it did.
-            drop(serve(client, fault, &shared).await);
+        };
+        connections.spawn(async move {
+            // However a connection ends, its ends see that it did.
+            drop(link.serve(caller, to).await);
         });
-    }
-}
-
-async fn serve(
-    client: TcpStream,
-    fault: watch::Receiver<LinkFault>,
-    shared: &Shared,
-) -> io::Result<()> {
-    let node = TcpStream::connect(shared.to).await?;
-    node.set_nodelay(true)?;
-    client.set_nodelay(true)?;
-    let (from_client, to_client) = client.into_split();
-    let (from_node, to_node) = node.into_split();
-    let mut cut = fault.clone();
-    tokio::select! {
-        ended = requests(from_client, to_node, fault.clone()) => ended,
-        ended = answers(from_node, to_client, fault, shared) => ended,
-        // The sender lives as long as this task.
-        _ = cut.wait_for(|fault| *fault == LinkFault::Cut) => Ok(()),
-    }
-}
-
-async fn requests(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    fault: watch::Receiver<LinkFault>,
-) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        let bytes = read(&mut from, &mut chunk).await?;
-        if *fault.borrow() != LinkFault::BlackHole {
-            to.write_all(bytes).await?;
-        }
-    }
-}
-
-async fn answers(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    fault: watch::Receiver<LinkFault>,
-    shared: &Shared,
-) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        let bytes = read(&mut from, &mut chunk).await?;
-        let number = shared.answers.fetch_add(1, Ordering::Relaxed) + 1;
-        let fault = *fault.borrow();
-        match fault {
-            LinkFault::LoseAnswers { every } if number.is_multiple_of(every.get()) => {
-                shared.lost.fetch_add(1, Ordering::Relaxed);
-                return Ok(());
-            }
-            LinkFault::BlackHole => {}
-            LinkFault::None | LinkFault::LoseAnswers { .. } | LinkFault::Cut => {
-                to.write_all(bytes).await?;
-            }
-        }
-    }
-}
-
-/// What came, which is not nothing.
-async fn read<'a>(from: &mut OwnedReadHalf, chunk: &'a mut [u8]) -> io::Result<&'a [u8]> {
-    let length = from.read(chunk).await?;
-    match chunk.get(..length) {
-        Some(bytes) if !bytes.is_empty() => Ok(bytes),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
     use futures::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::chaos::Connection;
 
-    /// A node that answers every request with its number.
-    async fn node() -> (SocketAddr, JoinSet<()>) {
+    /// A node that answers every request with its number, and tells how many came.
+    async fn node() -> (SocketAddr, Arc<AtomicU64>, JoinSet<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut task = JoinSet::new();
+        let asked = Arc::new(AtomicU64::new(0));
+        let (mut task, counted) = (JoinSet::new(), Arc::clone(&asked));
         task.spawn(async move {
-            let (mut links, asked) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
+            let mut links = JoinSet::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                let asked = Arc::clone(&asked);
+                let asked = Arc::clone(&counted);
                 links.spawn(async move {
                     let mut chunk = [0; 1024];
                     while 0 < stream.read(&mut chunk).await.unwrap_or(0) {
@@ -206,60 +162,149 @@ mod tests {
                 });
             }
         });
-        (address, task)
+        (address, asked, task)
+    }
+
+    /// A proxy in front of such a node, and a connection that has asked once.
+    struct World {
+        proxy: Proxy,
+        connection: Connection,
+        asked: Arc<AtomicU64>,
+        _node: JoinSet<()>,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let (address, asked, node) = node().await;
+            let proxy = Proxy::start(address).await.unwrap();
+            let mut connection = Connection::open(&proxy.url()).await.unwrap();
+            assert_eq!(connection.ask("GET", "/", "").await.unwrap().body, b"1");
+            Self {
+                proxy,
+                connection,
+                asked,
+                _node: node,
+            }
+        }
+
+        async fn wait_until_asked(&self, times: u64) {
+            let asked = async {
+                while self.asked.load(Ordering::Relaxed) < times {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(Duration::from_secs(20), asked).await.unwrap();
+        }
+
+        async fn receive(&mut self) -> Vec<u8> {
+            let received = timeout(Duration::from_secs(20), self.connection.receive()).await;
+            received.unwrap().unwrap().body
+        }
     }
 
     #[tokio::test]
-    async fn what_is_asked_is_answered_and_an_answer_that_is_lost_ends_its_connection() {
-        let (address, _node) = node().await;
-        let proxy = Proxy::start(address).await.unwrap();
-        proxy.set(LinkFault::LoseAnswers {
-            every: NonZeroU64::new(2).unwrap(),
-        });
-        let mut connection = Connection::open(&proxy.url()).await.unwrap();
+    async fn an_answer_that_is_lost_ends_its_connection_and_its_request_was_carried_out() {
+        let mut world = World::new().await;
+        let every = NonZeroU64::new(2).unwrap();
+        world.proxy.link().answers.set(FlowFault::LoseEvery(every));
 
-        let first = connection.ask("GET", "/", "").await.unwrap();
-        connection.ask("GET", "/", "").await.unwrap_err();
-        let mut again = Connection::open(&proxy.url()).await.unwrap();
-        let third = again.ask("GET", "/", "").await.unwrap();
+        // Only what comes under the fault is counted.
+        let second = world.connection.ask("GET", "/", "").await.unwrap();
+        world.connection.ask("GET", "/", "").await.unwrap_err();
+        let mut again = Connection::open(&world.proxy.url()).await.unwrap();
+        let fourth = again.ask("GET", "/", "").await.unwrap();
 
-        assert_eq!((first.body, third.body), (b"1".to_vec(), b"3".to_vec()));
-        assert_eq!(proxy.lost(), 1);
+        assert_eq!((second.body, fourth.body), (b"2".to_vec(), b"4".to_vec()));
+        assert_eq!(world.proxy.link().answers.lost(), 1);
+        assert_eq!(world.proxy.link().requests.lost(), 0);
     }
 
     #[tokio::test]
     async fn a_cut_link_ends_what_there_is_and_what_comes() {
-        let (address, _node) = node().await;
-        let proxy = Proxy::start(address).await.unwrap();
-        let mut connection = Connection::open(&proxy.url()).await.unwrap();
-        connection.ask("GET", "/", "").await.unwrap();
+        let mut world = World::new().await;
 
-        proxy.set(LinkFault::Cut);
+        world.proxy.link().set(FlowFault::Cut);
 
-        connection.receive().await.unwrap_err();
-        let mut other = Connection::open(&proxy.url()).await.unwrap();
+        world.connection.receive().await.unwrap_err();
+        let mut other = Connection::open(&world.proxy.url()).await.unwrap();
         other.ask("GET", "/", "").await.unwrap_err();
-        proxy.set(LinkFault::None);
-        let mut healed = Connection::open(&proxy.url()).await.unwrap();
+        world.proxy.link().set(FlowFault::None);
+        let mut healed = Connection::open(&world.proxy.url()).await.unwrap();
         assert_eq!(healed.ask("GET", "/", "").await.unwrap().status, 200);
     }
 
     #[tokio::test]
-    async fn a_black_hole_answers_nothing_and_closes_nothing() {
-        let (address, _node) = node().await;
-        let proxy = Proxy::start(address).await.unwrap();
-        let mut connection = Connection::open(&proxy.url()).await.unwrap();
-        connection.ask("GET", "/", "").await.unwrap();
+    async fn what_is_held_or_late_arrives_when_the_fault_is_over() {
+        let never = Duration::from_secs(100_000);
+        for fault in [FlowFault::Hold, FlowFault::Delay(never)] {
+            let mut world = World::new().await;
+            world.proxy.link().requests.set(fault);
+            world.connection.send("GET", "/", "").await.unwrap();
+            // What overtakes it on a way of its own shows that it had its time.
+            let (address, _, _other_node) = node().await;
+            let mut other = Connection::open(&format!("http://{address}"))
+                .await
+                .unwrap();
+            other.ask("GET", "/", "").await.unwrap();
 
-        proxy.set(LinkFault::BlackHole);
-        connection.send("GET", "/", "").await.unwrap();
-        let mut other = Connection::open(&proxy.url()).await.unwrap();
-        other.send("GET", "/", "").await.unwrap();
+            assert_eq!(world.asked.load(Ordering::Relaxed), 1, "{fault:?}");
+            assert!(world.connection.receive().now_or_never().is_none());
+            world.proxy.link().set(FlowFault::None);
+            assert_eq!(world.receive().await, b"2");
+        }
+    }
 
-        assert!(connection.receive().now_or_never().is_none());
-        proxy.set(LinkFault::None);
-        // What fell into it does not come back, and the next request is the second.
-        let next = connection.ask("GET", "/", "").await.unwrap();
-        assert_eq!(next.body, b"2");
+    #[tokio::test]
+    async fn one_direction_is_held_and_the_other_is_not() {
+        let mut world = World::new().await;
+        world.proxy.link().answers.set(FlowFault::Hold);
+
+        world.connection.send("GET", "/", "").await.unwrap();
+        world.wait_until_asked(2).await;
+
+        assert!(world.connection.receive().now_or_never().is_none());
+        world.proxy.link().set(FlowFault::None);
+        assert_eq!(world.receive().await, b"2");
+    }
+
+    #[tokio::test]
+    async fn beyond_its_rate_a_connection_carries_nothing() {
+        let mut world = World::new().await;
+        let bytes_per_second = NonZeroU64::MIN;
+        world
+            .proxy
+            .link()
+            .requests
+            .set(FlowFault::Throttle { bytes_per_second });
+
+        // The first takes its time after it has passed.
+        world.connection.send("GET", "/", "").await.unwrap();
+        assert_eq!(world.receive().await, b"2");
+        world.connection.send("GET", "/", "").await.unwrap();
+        assert!(world.connection.receive().now_or_never().is_none());
+        assert_eq!(world.asked.load(Ordering::Relaxed), 2);
+
+        world.proxy.link().set(FlowFault::None);
+        assert_eq!(world.receive().await, b"3");
+    }
+
+    #[tokio::test]
+    async fn of_a_half_closed_link_one_end_hears_nothing_and_is_heard() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Proxy::start(listener.local_addr().unwrap()).await.unwrap();
+        let address = proxy.url().replace("http://", "");
+        let mut caller = TcpStream::connect(address).await.unwrap();
+        let (mut node, _) = listener.accept().await.unwrap();
+
+        proxy.link().requests.set(FlowFault::HalfClose);
+
+        assert_eq!(node.read(&mut [0; 8]).await.unwrap(), 0, "the end");
+        node.write_all(b"heard").await.unwrap();
+        let mut heard = [0; 5];
+        caller.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"heard");
+        // When the other direction ends as well, the connection does.
+        drop(node);
+        assert_eq!(caller.read(&mut heard).await.unwrap(), 0);
     }
 }

@@ -2,77 +2,24 @@
 //!
 //! Here the runs are short and judge no times. `scripts/failover` makes long ones of the release binary, and judges.
 
-use std::fmt::Write as _;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use highwater::RangeCount;
-use highwater::chaos::{ClusterSize, LinkFault, LocalCluster, Proxy};
+use highwater::chaos::{FlowFault, Proxy};
 use highwater::client::{Client, Spread};
-use highwater::wire::{CreateBody, Number};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::crowd::{Crowd, Taken};
-use crate::settings::{program, setting};
+use crate::pauses::Pauses;
+use crate::settings::setting;
+use crate::world::{PATIENCE, World};
 
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections at each node that lives on.
 const EACH: usize = 32;
-
-/// Three nodes with the sequence `p`.
-struct World {
-    cluster: LocalCluster,
-    _directory: tempfile::TempDir,
-}
-
-impl World {
-    async fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut cluster =
-            LocalCluster::create(directory.path(), ClusterSize::Three, program()).unwrap();
-        cluster.start_all().unwrap();
-        cluster.all_ready(PATIENCE).await.unwrap();
-        let world = Self {
-            cluster,
-            _directory: directory,
-        };
-        let name = "p".parse().unwrap();
-        let settings = CreateBody::default();
-        let created = world.client().create_sequence(&name, &settings).await;
-        created.unwrap();
-        world
-    }
-
-    /// A client of all nodes, each in its turn.
-    fn client(&self) -> Client {
-        let nodes = Client::builder().nodes(self.cluster.urls());
-        nodes.spread(Spread::RoundRobin).build().unwrap()
-    }
-
-    async fn leader(&mut self) -> u64 {
-        self.cluster.leader(PATIENCE).await.unwrap()
-    }
-
-    async fn restart(&mut self) {
-        self.cluster.start_all().unwrap();
-        self.cluster.all_ready(PATIENCE).await.unwrap();
-    }
-
-    /// Each request got one value, and no value is missing.
-    async fn check(&self, mut values: Vec<u64>) {
-        values.sort_unstable();
-        let granted = values.len() as u64;
-        assert!(values.into_iter().eq(1..=granted), "I1, and dense");
-        let name = "p".parse().unwrap();
-        let shown = self.client().sequence(&name).await.unwrap();
-        assert_eq!(shown.high.and_then(Number::get), Some(granted));
-    }
-}
 
 /// The longest pause between two grants of which the second came after this moment.
 fn longest_pause(taken: &[Taken], since: Instant) -> Duration {
@@ -83,42 +30,6 @@ fn longest_pause(taken: &[Taken], since: Instant) -> Duration {
         .map(|pair| pair[1] - pair[0])
         .max()
         .expect("grants went on")
-}
-
-/// The pauses of many rounds.
-#[derive(Debug, Default)]
-struct Pauses(Vec<Duration>);
-
-impl Pauses {
-    /// The pause that so many of a hundred do not exceed.
-    fn percentile(&self, of: usize) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let at = (sorted.len() * of).div_ceil(100).max(1) - 1;
-        sorted[at].as_secs_f64()
-    }
-
-    /// Tells them where the script looks for them, and judges them where it says by what: median, 95th percentile and
-    /// maximum in seconds.
-    fn tell(&self, what: &str, variable: &str) {
-        let found = [50, 95, 100].map(|of| self.percentile(of));
-        let mut text = format!("{what}, {} times: pause", self.0.len());
-        for (name, seconds) in ["median", "p95", "worst"].iter().zip(found) {
-            write!(text, " {name} {seconds:.3} s").unwrap();
-        }
-        if let Some(path) = setting::<PathBuf>("FAILOVER_SUMMARY") {
-            let mut told = std::fs::read_to_string(&path).unwrap_or_default();
-            writeln!(told, "{text}").unwrap();
-            std::fs::write(path, told).unwrap();
-        }
-        if let Some(limits) = setting::<String>(variable) {
-            let limits = limits.split(',').map(|limit| limit.parse().unwrap());
-            for (seconds, limit) in found.into_iter().zip(limits) {
-                let limit: f64 = limit;
-                assert!(seconds <= limit, "{text}: the limit is {limit} s");
-            }
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,14 +160,19 @@ async fn of_leases_whose_answers_are_lost_each_is_granted_once() {
     // Two of three answers that come at all.
     for (proxy, every) in proxies.iter().zip([1, 2, 2]) {
         let every = NonZeroU64::new(every).unwrap();
-        proxy.set(LinkFault::LoseAnswers { every });
+        proxy.link().answers.set(FlowFault::LoseEvery(every));
     }
     let client = client_of(&proxies);
     let name = "p".parse().unwrap();
 
     let mut values = Vec::new();
     let wanted = setting("FAILOVER_LOST_ANSWERS").unwrap_or(60);
-    let lost = || proxies.iter().map(Proxy::lost).sum::<u64>();
+    let lost = || {
+        proxies
+            .iter()
+            .map(|proxy| proxy.link().answers.lost())
+            .sum::<u64>()
+    };
     while lost() < wanted {
         let grant = client.lease(&name, RangeCount::ONE).await.unwrap();
         values.push(grant.first());
@@ -276,17 +192,17 @@ async fn a_node_that_vanishes_behind_its_workers_costs_them_no_error_and_no_valu
     let mut values = Vec::new();
 
     for proxy in &proxies {
-        proxy.set(LinkFault::BlackHole);
+        proxy.link().set(FlowFault::Hold);
         for _ in 0..3 {
             let grant = client.lease(&name, RangeCount::ONE).await.unwrap();
             values.push(grant.first());
         }
-        proxy.set(LinkFault::Cut);
+        proxy.link().set(FlowFault::Cut);
         for _ in 0..30 {
             let grant = client.lease(&name, RangeCount::ONE).await.unwrap();
             values.push(grant.first());
         }
-        proxy.set(LinkFault::None);
+        proxy.link().set(FlowFault::None);
     }
 
     assert!(values.is_sorted(), "I2");

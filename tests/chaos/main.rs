@@ -8,6 +8,12 @@ mod demo;
 #[cfg(test)]
 mod failover;
 #[cfg(test)]
+mod partitions;
+#[cfg(test)]
+mod pauses;
+#[cfg(test)]
 mod settings;
 #[cfg(test)]
 mod soak;
+#[cfg(test)]
+mod world;

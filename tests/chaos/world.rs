@@ -1,0 +1,249 @@
+//! What the tests share: a cluster with one sequence, its network, and those who lease from it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use highwater::chaos::{
+    ClusterSize, Connection, HarnessError, LocalCluster, Network, Progress, Recorder, Worker,
+};
+use highwater::client::{Client, Spread};
+use highwater::history::{Checker, LeaseOutcome, Line, Verdict, read_history};
+use highwater::wire::{CreateBody, Number};
+use highwater::{RangeCount, SequenceName};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::program;
+
+/// Longer than anything takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at again.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Nodes with the sequence `p`.
+pub(crate) struct World {
+    pub(crate) cluster: LocalCluster,
+    directory: tempfile::TempDir,
+}
+
+impl World {
+    /// Three nodes.
+    pub(crate) async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let cluster = LocalCluster::create(directory.path(), ClusterSize::Three, program());
+        Self::start(cluster.unwrap(), directory).await
+    }
+
+    /// Nodes with a network between them that can be made to fail.
+    pub(crate) async fn with_network(size: ClusterSize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let cluster = LocalCluster::create_with_network(directory.path(), size, program()).await;
+        Self::start(cluster.unwrap(), directory).await
+    }
+
+    async fn start(cluster: LocalCluster, directory: tempfile::TempDir) -> Self {
+        let mut world = Self { cluster, directory };
+        world.restart().await;
+        let settings = CreateBody::default();
+        let created = world.client().create_sequence(&p(), &settings).await;
+        created.unwrap();
+        world
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        self.cluster.network().unwrap()
+    }
+
+    pub(crate) fn url(&self, node: u64) -> String {
+        let at = usize::try_from(node - 1).unwrap();
+        self.cluster.urls().swap_remove(at)
+    }
+
+    /// A client of all nodes, each in its turn.
+    pub(crate) fn client(&self) -> Client {
+        let nodes = Client::builder().nodes(self.cluster.urls());
+        nodes.spread(Spread::RoundRobin).build().unwrap()
+    }
+
+    pub(crate) async fn leader(&mut self) -> u64 {
+        self.cluster.leader(PATIENCE).await.unwrap()
+    }
+
+    pub(crate) async fn restart(&mut self) {
+        self.cluster.start_all().unwrap();
+        self.all_ready().await;
+    }
+
+    pub(crate) async fn all_ready(&mut self) {
+        self.cluster.all_ready(PATIENCE).await.unwrap();
+    }
+
+    /// The mark of the sequence.
+    pub(crate) async fn high(&self) -> u64 {
+        let shown = self.client().sequence(&p()).await.unwrap();
+        shown.high.and_then(Number::get).unwrap()
+    }
+
+    /// Each request got one value, no value is missing, and all nodes hold one state.
+    pub(crate) async fn check(&self, mut values: Vec<u64>) {
+        values.sort_unstable();
+        let granted = values.len() as u64;
+        assert!(values.into_iter().eq(1..=granted), "I1, and dense");
+        assert_eq!(self.high().await, granted);
+        self.wait_for_one_state().await;
+    }
+
+    /// Waits until every node has applied the same entries; all must hold the same state then (I8).
+    pub(crate) async fn wait_for_one_state(&self) {
+        let client = self.client();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let shown = client.cluster().await.unwrap();
+            let (first, others) = shown.members.split_first().unwrap();
+            let index = first.applied_index;
+            if index.is_some() && others.iter().all(|other| other.applied_index == index) {
+                let mut others = others.iter();
+                let same = others.all(|other| other.state_hash == first.state_hash);
+                assert!(same, "I8: {shown:#?}");
+                return;
+            }
+            assert!(Instant::now() < deadline, "{shown:#?}");
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+impl Drop for World {
+    /// What went wrong is in the logs.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.directory.disable_cleanup(true);
+            eprintln!("left: {}", self.directory.path().display());
+        }
+    }
+}
+
+pub(crate) fn p() -> SequenceName {
+    "p".parse().unwrap()
+}
+
+/// Workers that lease until told to stop, and a history of all that they saw.
+pub(crate) struct Watched {
+    path: PathBuf,
+    stop: CancellationToken,
+    progress: Arc<Progress>,
+    leasing: JoinSet<Result<(), HarnessError>>,
+    recording: JoinSet<Result<Checker, HarnessError>>,
+    lines: mpsc::Sender<Line>,
+}
+
+/// What they saw.
+pub(crate) struct Seen {
+    lines: Vec<Line>,
+}
+
+impl Watched {
+    /// So many at each node, of which each asks no other.
+    pub(crate) fn at_each(world: &World, workers: usize) -> Self {
+        let urls = world.cluster.urls();
+        let mut watched = Self::new(world.directory.path());
+        for (id, url) in (1..).zip(urls.chunks(1)) {
+            for number in 0..workers {
+                watched.add(format!("{id}.{number}"), (id, url));
+            }
+        }
+        watched
+    }
+
+    fn new(directory: &Path) -> Self {
+        let path = directory.join("history.ndjson");
+        let (recorder, lines) = Recorder::create(&path).unwrap();
+        let progress = recorder.progress();
+        let mut recording = JoinSet::new();
+        recording.spawn(recorder.run());
+        Self {
+            path,
+            stop: CancellationToken::new(),
+            progress,
+            leasing: JoinSet::new(),
+            recording,
+            lines,
+        }
+    }
+
+    fn add(&mut self, name: String, nodes: (u64, &[String])) {
+        let worker = Worker::new(name, nodes, &p(), &self.lines).unwrap();
+        self.leasing.spawn(worker.run(self.stop.clone()));
+    }
+
+    /// Waits for so many more grants.
+    pub(crate) async fn wait_until_granted(&self, more: u64) {
+        let enough = self.progress.grants() + more;
+        let deadline = Instant::now() + PATIENCE;
+        while self.progress.grants() < enough {
+            assert!(Instant::now() < deadline, "grants do not go on");
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Has one value leased at this node, however often it takes to ask.
+    pub(crate) async fn lease_at(&self, world: &World, node: u64) {
+        let name = format!("once-{node}");
+        let nodes = (node, &[world.url(node)][..]);
+        let worker = Worker::new(name, nodes, &p(), &self.lines).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(error) = worker.lease(RangeCount::ONE).await {
+            assert!(Instant::now() < deadline, "node {node}: {error}");
+        }
+    }
+
+    /// Ends it, and has every guarantee checked.
+    pub(crate) async fn leave(mut self, world: &World) -> Seen {
+        self.stop.cancel();
+        while let Some(ended) = self.leasing.join_next().await {
+            ended.unwrap().unwrap();
+        }
+        drop(self.lines);
+        let recorded = self.recording.join_next().await.unwrap();
+        let mut checker = recorded.unwrap().unwrap();
+        checker.expect_start(&p(), 1);
+        checker.expect_high(&p(), world.high().await);
+        let report = checker.check();
+        assert_eq!(report.verdict(), Verdict::Holds, "{report:#?}");
+        world.wait_for_one_state().await;
+        let mut lines = Vec::new();
+        let file = std::fs::File::open(&self.path).unwrap();
+        read_history(std::io::BufReader::new(file), |_, line| lines.push(line)).unwrap();
+        Seen { lines }
+    }
+}
+
+impl Seen {
+    /// What was granted by a node of what was asked and answered within this time.
+    pub(crate) fn granted_by(&self, node: u64, (from_ns, to_ns): (u64, u64)) -> usize {
+        let lines = self.lines.iter();
+        let within = |line: &&Line| from_ns <= line.sent_ns && line.received_ns <= to_ns;
+        lines
+            .filter(|line| line.node == Some(node))
+            .filter(within)
+            .filter(|line| matches!(line.outcome, LeaseOutcome::Granted { .. }))
+            .count()
+    }
+}
+
+/// Waits until a node says that it is not ready.
+pub(crate) async fn wait_until_not_ready(url: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut connection = Connection::open(url).await.unwrap();
+        let answer = connection.ask("GET", "/readyz", "").await.unwrap();
+        if answer.status == 503 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{url} says that it is ready");
+        sleep(POLL_INTERVAL).await;
+    }
+}
