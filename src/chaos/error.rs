@@ -38,6 +38,9 @@ pub enum HarnessError {
         /// What the system says.
         source: io::Error,
     },
+    /// A fault of links where there are none that can fail.
+    #[error("this cluster was created without a network that can be made to fail")]
+    NoNetwork,
     /// A process could not be started or signalled.
     #[error("the process of node {node} cannot be {action}")]
     Process {

@@ -15,6 +15,7 @@ mod ports;
 mod process;
 mod proxy;
 mod recorder;
+mod schedule;
 mod summary;
 mod worker;
 
@@ -29,6 +30,7 @@ pub use ports::ClaimedPort;
 pub use process::{ProcessUse, disk_use};
 pub use proxy::{Link, Proxy};
 pub use recorder::{Progress, Recorder};
+pub use schedule::{Fault, Schedule, Scope, Step, Victim};
 pub use worker::Worker;
 
 pub(crate) use demo::{DemoPlan, Plant, run_demo};

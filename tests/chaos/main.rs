@@ -12,6 +12,8 @@ mod partitions;
 #[cfg(test)]
 mod pauses;
 #[cfg(test)]
+mod schedule;
+#[cfg(test)]
 mod settings;
 #[cfg(test)]
 mod soak;

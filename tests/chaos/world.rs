@@ -13,7 +13,7 @@ use highwater::wire::{CreateBody, Number};
 use highwater::{RangeCount, SequenceName};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::program;
@@ -94,6 +94,25 @@ impl World {
         assert!(values.into_iter().eq(1..=granted), "I1, and dense");
         assert_eq!(self.high().await, granted);
         self.wait_for_one_state().await;
+    }
+
+    /// Tells what each node says of itself and of the others.
+    async fn tell(&self) {
+        for (url, path) in self
+            .cluster
+            .urls()
+            .iter()
+            .flat_map(|url| [(url, "/readyz"), (url, "/v1/cluster")])
+        {
+            let asked = async {
+                let mut connection = Connection::open(url).await?;
+                connection.ask("GET", path, "").await
+            };
+            let said = timeout(Duration::from_secs(2), asked).await;
+            let said =
+                said.map(|said| said.map(|said| String::from_utf8_lossy(&said.body).into_owned()));
+            eprintln!("{url}{path}: {said:?}");
+        }
     }
 
     /// Waits until every node has applied the same entries; all must hold the same state then (I8).
@@ -196,7 +215,10 @@ impl Watched {
         let worker = Worker::new(name, nodes, &p(), &self.lines).unwrap();
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = worker.lease(RangeCount::ONE).await {
-            assert!(Instant::now() < deadline, "node {node}: {error}");
+            if deadline < Instant::now() {
+                world.tell().await;
+                panic!("node {node}: {error}");
+            }
         }
     }
 
