@@ -79,17 +79,24 @@ impl Courier {
             let Some((batch, deadlines)) = parcel.seal(self.consensus.timing()) else {
                 continue;
             };
-            match self.send(&leader, batch.clone(), deadlines).await {
+            let reply = self.send(&leader, batch.clone(), deadlines).await;
+            match reply {
                 ForwardReply::Applied(answered) => return parcel.settle(answered),
                 ForwardReply::Stale => return parcel.come_back(),
                 ForwardReply::DiskFull if parcel.is_unsent() => {
                     return parcel.refuse(SubmitError::DiskFull);
                 }
-                ForwardReply::Unknown => parcel.freeze(batch),
+                ForwardReply::Unknown => {
+                    tracing::debug!(?place, ?leader, "a batch has no answer");
+                    parcel.freeze(batch);
+                }
                 ForwardReply::NotLeader { .. }
                 | ForwardReply::Overloaded
                 | ForwardReply::Expired
-                | ForwardReply::DiskFull => parcel.reopen(),
+                | ForwardReply::DiskFull => {
+                    tracing::debug!(?place, ?leader, ?reply, "a batch was not taken");
+                    parcel.reopen();
+                }
             }
             // To the next leader at once; to the same one after a moment.
             if self.consensus.leader() == leader {

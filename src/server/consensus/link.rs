@@ -84,6 +84,32 @@ impl Link {
     }
 }
 
+impl Link {
+    /// The open connection, where there is one within this time.
+    ///
+    /// # Errors
+    /// [`NotConnected`] says why, and not before that time: who tries again at once does not spin.
+    pub(super) async fn channel_within(
+        &self,
+        within: Duration,
+    ) -> Result<Arc<Channel>, NotConnected> {
+        let mut state = self.state.clone();
+        let is_up = |state: &State| matches!(state, State::Up(_));
+        // Whatever it is by then is told below.
+        drop(timeout(within, state.wait_for(is_up)).await);
+        let known = state.borrow();
+        match &*known {
+            State::Up(channel) => Ok(Arc::clone(channel)),
+            State::Down(reason) => Err(NotConnected {
+                reason: Arc::clone(reason),
+            }),
+            State::Connecting => Err(NotConnected {
+                reason: "no answer so far".into(),
+            }),
+        }
+    }
+}
+
 /// The background task of a link.
 struct Keeper {
     address: Address,

@@ -99,7 +99,9 @@ impl PeerClient {
     {
         self.last_stream += 1;
         let stream = self.last_stream;
-        let channel = match self.appends().channel().await {
+        // openraft pauses between the requests of a stream, and not before it opens another one.
+        let pause = self.peers.limits().retry_max;
+        let channel = match self.appends().channel_within(pause).await {
             Ok(channel) => channel,
             Err(error) => return Err(Unreachable::new(&error).into()),
         };

@@ -219,6 +219,41 @@ async fn a_stream_to_a_dead_peer_is_unreachable() {
     assert!(pauses[5] <= Duration::from_millis(200), "{pauses:?}");
 }
 
+// openraft pauses only between the requests of a stream, and of a peer that is away it asks for stream after stream.
+#[tokio::test]
+async fn streams_to_a_peer_that_is_away_are_refused_no_faster_than_it_is_dialed() {
+    let (socket, address) = free_socket().await;
+    drop(socket);
+    let caller = Caller::new();
+    let mut client = caller.client_to(&member(NODE, address)).await;
+    tokio::time::pause();
+
+    for _ in 0..3 {
+        let asked = Instant::now();
+        let requests = stream::iter([append_behind(1)]);
+        let opened = client.stream_append(requests, RPCOption::new(Duration::from_millis(40)));
+        let refused = opened.await.err().unwrap();
+        assert!(matches!(refused, RPCError::Unreachable(_)), "{refused:?}");
+        assert!(caller.peers.limits().retry_max <= asked.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_begins_as_soon_as_its_peer_is_there() {
+    let (socket, address) = free_socket().await;
+    drop(socket);
+    let mut client = Caller::new().client_to(&member(NODE, address)).await;
+    let option = || RPCOption::new(Duration::from_millis(40));
+    let requests = || stream::iter([append_behind(1)]);
+    assert!(client.stream_append(requests(), option()).await.is_err());
+
+    let socket = TcpListener::bind(address).await.unwrap();
+    let _node = Node::start_with(socket, Timing::default());
+
+    let begins = async { while client.stream_append(requests(), option()).await.is_err() {} };
+    within(begins).await;
+}
+
 #[tokio::test]
 async fn an_append_with_a_gap_ends_the_connection_and_not_the_process() {
     let node = Node::start().await;
