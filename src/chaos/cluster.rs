@@ -243,6 +243,35 @@ impl LocalCluster {
             .map_or(Ok(()), |node| node.signal(signal))
     }
 
+    /// Stops a node where it is, as by SIGSTOP, and waits until all of it stands still.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where its process cannot be signalled, or does not stand still within the limit.
+    pub async fn freeze(&self, id: u64, within: Duration) -> Result<(), HarnessError> {
+        let wait = Wait::at_most(within);
+        let mut nodes = self.nodes.iter();
+        let Some(node) = nodes.find(|node| node.id == id) else {
+            return Ok(());
+        };
+        node.signal(Signal::STOP)?;
+        while !node.stands_still()? {
+            if wait.is_over() {
+                let source = std::io::ErrorKind::TimedOut.into();
+                return Err(node.process_error("stopped")(source));
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Lets a node that was frozen go on.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where its process cannot be signalled.
+    pub fn thaw(&self, id: u64) -> Result<(), HarnessError> {
+        self.signal(id, Signal::CONT)
+    }
+
     /// Kills these nodes at once, as by kill -9, and waits until they are gone.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::HarnessError;
 use super::ports::ClaimedPort;
+use super::process;
 
 /// How often a condition is looked at again.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -179,6 +180,12 @@ impl NodeProcess {
             .map_err(self.process_error("signalled"))
     }
 
+    /// Whether all of it stands still; one that does not run does.
+    pub(super) fn stands_still(&self) -> Result<bool, HarnessError> {
+        let stands = self.pid().map_or(Ok(true), process::stands_still);
+        stands.map_err(self.process_error("looked at"))
+    }
+
     /// Waits until its process has ended.
     pub(super) async fn ended(&mut self) -> Result<(), HarnessError> {
         if let Some(child) = &mut self.child {
@@ -257,7 +264,7 @@ impl NodeProcess {
         }
     }
 
-    fn process_error(
+    pub(super) fn process_error(
         &self,
         action: &'static str,
     ) -> impl FnOnce(io::Error) -> HarnessError + use<> {

@@ -66,6 +66,21 @@ pub fn disk_use(directory: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
+/// Whether every thread of a process stands still, as after SIGSTOP: before that it may answer once more.
+pub(super) fn stands_still(pid: u32) -> io::Result<bool> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let stat = fs::read_to_string(task?.path().join("stat"))?;
+        // The state follows the name, which may hold anything.
+        if !stat
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Which of these nodes' processes has dialed this TCP connection, given by where it comes from and where it goes, if one
 /// of them has.
 pub(super) fn dialer_of(
@@ -133,6 +148,12 @@ mod tests {
         assert_eq!(dialer(&[(2, this)]), None);
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_was_not_stopped_does_not_stand_still() {
+        assert!(!stands_still(std::process::id()).unwrap());
+        assert!(stands_still(u32::MAX).is_err());
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
-use rustix::process::Signal;
 
 use super::HarnessError;
 use super::cluster::LocalCluster;
@@ -160,7 +159,7 @@ impl Fault {
             }
             Self::Stop(victim) => {
                 let node = victim.choose(cluster, within).await?;
-                cluster.signal(node, Signal::STOP)
+                cluster.freeze(node, within).await
             }
             Self::Links(scope, fault) => scope.set(fault, cluster, within).await,
         }
@@ -175,7 +174,7 @@ impl Fault {
             network.heal();
         }
         for node in cluster.ids() {
-            cluster.signal(node, Signal::CONT)?;
+            cluster.thaw(node)?;
         }
         cluster.start_all()?;
         cluster.all_ready(within).await

@@ -15,8 +15,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a condition is looked at again.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A value, and when it came.
-pub(crate) type Taken = (u64, Instant);
+/// What one lease got.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// Its value.
+    pub(crate) value: u64,
+    /// When it came.
+    pub(crate) at: Instant,
+    /// How long that took.
+    pub(crate) after: Duration,
+}
+
+/// The values alone.
+pub(crate) fn values(taken: &[Taken]) -> Vec<u64> {
+    taken.iter().map(|taken| taken.value).collect()
+}
 
 /// A running crowd. It leases from the sequence `p`.
 pub(crate) struct Crowd {
@@ -63,13 +76,18 @@ async fn lease_until(stop: CancellationToken, url: String, granted: Arc<AtomicU6
     while !stop.is_cancelled() {
         // Longer than any of this takes.
         let path = "/v1/sequences/p/leases?timeout=60s";
+        let asked = Instant::now();
         let answer = connection.ask("POST", path, "").await.unwrap();
         let said = String::from_utf8_lossy(&answer.body);
         assert_eq!(answer.status, 201, "{url}: {said}");
         let grant: GrantBody = serde_json::from_slice(&answer.body).unwrap();
         let value = grant.first.get().unwrap();
-        assert!(taken.last().is_none_or(|(last, _)| *last < value), "I2");
-        taken.push((value, Instant::now()));
+        assert!(taken.last().is_none_or(|last| last.value < value), "I2");
+        taken.push(Taken {
+            value,
+            at: Instant::now(),
+            after: asked.elapsed(),
+        });
         granted.fetch_add(1, Ordering::Relaxed);
     }
     taken

@@ -1,12 +1,13 @@
 //! Tests with real processes that are killed, or run for long.
 
 #[cfg(test)]
-#[path = "../crowd/mod.rs"]
 mod crowd;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod failover;
+#[cfg(test)]
+mod hand_over;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Networks that split, in every shape: whoever is connected with a majority is served, nobody else is, and nothing that
 //! was promised is broken.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use highwater::chaos::{ClusterSize, FlowFault, Network, monotonic_ns};
 
 use crate::pauses::Pauses;
+use crate::settings::setting;
 use crate::world::{Watched, World, wait_until_not_ready};
 
 /// Grants between two steps.
 const GRANTS: u64 = 50;
+/// Leases at each node that serves, one after another, while those that do not are asked all the time.
+const LEASES: u64 = 50;
 
 /// A network that is to fail while workers lease from all nodes.
 struct Partitions {
@@ -51,22 +54,32 @@ impl Partitions {
         let begun = Instant::now();
         broken(self.world.network());
         let begun_ns = monotonic_ns();
-        for node in serve {
-            self.watched.lease_at(&self.world, *node).await;
-        }
-        if !serve.is_empty() {
-            self.served_after.0.push(begun.elapsed());
-        }
-        for node in mute {
-            wait_until_not_ready(&self.world.url(*node)).await;
-        }
-        if !mute.is_empty() {
-            self.unready_after.0.push(begun.elapsed());
-        }
-        for _ in 0..GRANTS {
+        let serves = async {
             for node in serve {
                 self.watched.lease_at(&self.world, *node).await;
             }
+            begun.elapsed()
+        };
+        let falls_silent = async {
+            for node in mute {
+                wait_until_not_ready(&self.world.url(*node)).await;
+            }
+            begun.elapsed()
+        };
+        let (served_after, unready_after) = tokio::join!(serves, falls_silent);
+        if !serve.is_empty() {
+            self.served_after.0.push(served_after);
+        }
+        if !mute.is_empty() {
+            self.unready_after.0.push(unready_after);
+        }
+        let enough = begun + Duration::from_millis(setting("PARTITION_MS").unwrap_or(0));
+        let mut leases = 0;
+        while !serve.is_empty() && (leases < LEASES || Instant::now() < enough) {
+            for node in serve {
+                self.watched.lease_at(&self.world, *node).await;
+            }
+            leases += 1;
         }
         let healed_ns = monotonic_ns();
         self.world.network().heal();
@@ -79,6 +92,14 @@ impl Partitions {
     }
 
     async fn check(self) {
+        self.served_after.tell(
+            "network split: until each served node grants",
+            "FAILOVER_SPLIT_LIMITS",
+        );
+        self.unready_after.tell(
+            "network split: until each other node says so",
+            "FAILOVER_UNREADY_LIMITS",
+        );
         let seen = self.watched.leave(&self.world).await;
         for (node, time) in self.cut_off {
             assert_eq!(seen.granted_by(node, time), 0, "I11: node {node} granted");

@@ -1,4 +1,4 @@
-//! How long grants pause, told to whoever runs a script, and judged where it says by what.
+//! Figures, told to whoever runs a script: how long grants pause, judged where the script says by what.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,16 +22,15 @@ impl Pauses {
     /// Tells them where the script looks for them, and judges them where it says by what: median, 95th percentile and
     /// maximum in seconds.
     pub(crate) fn tell(&self, what: &str, variable: &str) {
+        if self.0.is_empty() {
+            return;
+        }
         let found = [50, 95, 100].map(|of| self.percentile(of));
-        let mut text = format!("{what}, {} times: pause", self.0.len());
+        let mut text = format!("{what}, {} times:", self.0.len());
         for (name, seconds) in ["median", "p95", "worst"].iter().zip(found) {
             write!(text, " {name} {seconds:.3} s").unwrap();
         }
-        if let Some(path) = setting::<PathBuf>("FAILOVER_SUMMARY") {
-            let mut told = std::fs::read_to_string(&path).unwrap_or_default();
-            writeln!(told, "{text}").unwrap();
-            std::fs::write(path, told).unwrap();
-        }
+        tell(&text);
         if let Some(limits) = setting::<String>(variable) {
             let limits = limits.split(',').map(|limit| limit.parse().unwrap());
             for (seconds, limit) in found.into_iter().zip(limits) {
@@ -39,5 +38,14 @@ impl Pauses {
                 assert!(seconds <= limit, "{text}: the limit is {limit} s");
             }
         }
+    }
+}
+
+/// Adds a line where the script looks for it.
+pub(crate) fn tell(text: &str) {
+    if let Some(path) = setting::<PathBuf>("FAILOVER_SUMMARY") {
+        let mut told = std::fs::read_to_string(&path).unwrap_or_default();
+        writeln!(told, "{text}").unwrap();
+        std::fs::write(path, told).unwrap();
     }
 }

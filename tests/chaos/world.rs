@@ -68,6 +68,11 @@ impl World {
         nodes.spread(Spread::RoundRobin).build().unwrap()
     }
 
+    pub(crate) fn log_of(&self, node: u64) -> String {
+        let log = self.directory.path().join(format!("node-{node}.log"));
+        std::fs::read_to_string(log).unwrap()
+    }
+
     pub(crate) async fn leader(&mut self) -> u64 {
         self.cluster.leader(PATIENCE).await.unwrap()
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use highwater::RangeCount;
 use highwater::chaos::{ClusterSize, Connection, LocalCluster};
 use highwater::wire::ProblemOutcome;
-use rustix::process::Signal;
 use tokio::time::timeout;
 
 use crate::world::{self, PATIENCE, program, send, three_nodes};
@@ -218,8 +217,7 @@ async fn a_member_that_does_not_answer_is_shown_as_unreachable() {
     cluster.all_ready(PATIENCE).await.unwrap();
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let silent = leader % 3 + 1;
-    cluster.signal(silent, Signal::STOP).unwrap();
-    world::wait_until_stopped(&cluster, silent).await;
+    cluster.freeze(silent, PATIENCE).await.unwrap();
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
 
     let reachable = async || {

@@ -1,7 +1,6 @@
 //! Request keys: the same request under the same key gets the same answer, whatever happened in between (I4).
 
 use highwater::chaos::LocalCluster;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::world::{self, Answer, PATIENCE, send, three_nodes, wait_for_one_state};
@@ -122,13 +121,12 @@ async fn a_request_of_unknown_outcome_is_resolved_by_its_key() {
         .filter(|id| *id != leader)
         .collect();
     for node in &others {
-        cluster.signal(*node, Signal::STOP).unwrap();
-        world::wait_until_stopped(&cluster, *node).await;
+        cluster.freeze(*node, PATIENCE).await.unwrap();
     }
     let path = "/v1/sequences/p/leases?timeout=100ms";
     let lost = keyed(&url, path, "", "k").await;
     for node in &others {
-        cluster.signal(*node, Signal::CONT).unwrap();
+        cluster.thaw(*node).unwrap();
     }
     cluster.all_ready(PATIENCE).await.unwrap();
     let found = keyed(&cluster.urls()[0], "/v1/sequences/p/leases", "", "k").await;

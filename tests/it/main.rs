@@ -15,16 +15,11 @@ mod cluster;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
-#[path = "../crowd/mod.rs"]
-mod crowd;
-#[cfg(test)]
 mod damage;
 #[cfg(test)]
 mod disk_full;
 #[cfg(test)]
 mod edges;
-#[cfg(test)]
-mod failover;
 #[cfg(test)]
 mod formation;
 #[cfg(test)]

@@ -208,18 +208,3 @@ pub(crate) async fn wait_until_one_ends(cluster: &mut LocalCluster) -> Ended {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
-
-/// Waits until every thread of the process has stopped: until then it may answer once more.
-pub(crate) async fn wait_until_stopped(cluster: &LocalCluster, node: u64) {
-    let pid = cluster.pid(node).unwrap();
-    let deadline = std::time::Instant::now() + PATIENCE;
-    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
-        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-        stat.rsplit_once(") ").unwrap().1.starts_with('T')
-    };
-    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    while !tasks().all(is_stopped) {
-        assert!(std::time::Instant::now() < deadline, "it does not stop");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
