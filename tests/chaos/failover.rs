@@ -127,6 +127,7 @@ async fn a_rolling_restart_costs_workers_of_all_nodes_no_error_and_no_value() {
     world.check(values).await;
 }
 
+// alibaba/GraphScope#3702: the next node goes on where the dead one was.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_whose_own_node_dies_repeat_with_their_key_and_get_no_error_and_no_gap() {
     let mut world = World::new().await;
@@ -186,7 +187,7 @@ async fn of_leases_whose_answers_are_lost_each_is_granted_once() {
     world.check(values).await;
 }
 
-// A worker whose node is cut off without a word turns to another one within its deadline.
+// etcd-io/etcd#8673: a worker whose node is cut off without a word turns to another one within its deadline.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_vanishes_behind_its_workers_costs_them_no_error_and_no_value() {
     let world = World::new().await;
@@ -227,6 +228,7 @@ async fn wait_while_it_stands(millis: u64) {
     sleep(Duration::from_millis(millis)).await;
 }
 
+// tikv/pd#1661: it stands still between a request and its answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_stood_still_grants_nothing_that_was_granted_meanwhile() {
     let mut world = World::new().await;

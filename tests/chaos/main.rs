@@ -1,6 +1,8 @@
 //! Tests with real processes that are killed, or run for long.
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod crowd;
 #[cfg(test)]
 mod demo;

@@ -107,6 +107,8 @@ impl Partitions {
     }
 }
 
+// tikv/pd#9157: clients keep asking the one that is cut off. KanishJebaMathewM/Truxify#10682: and repeat with their keys.
+// tursodatabase/turso#8926: what it appended and nobody else has is truncated when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_grants_nothing_and_the_others_go_on() {
     let mut partitions = Partitions::of(ClusterSize::Three).await;
@@ -187,12 +189,13 @@ async fn of_five_nodes_in_two_majorities_with_one_in_common_a_majority_is_served
         let with_bridge = |side: &[u64]| [side, &[bridge]].concat();
         network.split(&[&with_bridge(left), &with_bridge(right)]);
     };
-    let all = partitions.world.cluster.ids();
-    partitions.while_it_is(leader_on_it, &all, &[]).await;
+    // All are, unless another leader was elected in the meantime.
+    partitions.while_it_is(leader_on_it, &[bridge], &[]).await;
 
     partitions.check().await;
 }
 
+// apache/hugegraph#3183: nobody says that it is ready.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_nobody_is_served_and_afterwards_everybody_is() {
     let mut partitions = Partitions::of(ClusterSize::Five).await;

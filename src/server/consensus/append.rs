@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::acknowledged::Acknowledged;
 use super::channel::{Channel, PendingAnswer, SendError, write};
 use super::frame::{
     Connection, FRAME_BYTES_MAX, FrameReader, IN_FLIGHT_MAX, Limits, PING, ping, tagged, untag,
@@ -137,6 +138,7 @@ pub(super) type AppendResult = Result<StreamAppendResult<TypeConfig>, RPCError<T
 pub(super) fn send<'a>(
     channel: Arc<Channel>,
     stream: u64,
+    acknowledged: Acknowledged,
     requests: impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'a,
 ) -> impl Stream<Item = AppendResult> + Send + 'a {
     let room = Arc::new(Semaphore::new(STREAM_BYTES_IN_FLIGHT_MAX));
@@ -145,13 +147,17 @@ pub(super) fn send<'a>(
         async move {
             // The semaphore is never closed; without a place the request would only be unbounded.
             let place = room.acquire_many_owned(entry_bytes(&request)).await.ok();
-            (channel.send(&Append::new(stream, &request)).await, place)
+            let sent = channel.send(&Append::new(stream, &request)).await;
+            (request.vote, sent, place)
         }
     });
-    let results = sent.map(|(sent, place)| async move {
-        let result = receive(sent).await;
-        drop(place);
-        result
+    let results = sent.map(move |(vote, sent, place)| {
+        let acknowledged = acknowledged.clone();
+        async move {
+            let result = receive(sent).await;
+            drop(place);
+            acknowledged.check(vote, result)
+        }
     });
     results
         .buffered(STREAM_IN_FLIGHT_MAX)

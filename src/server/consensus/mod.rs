@@ -25,6 +25,7 @@ mod channel;
 mod link;
 mod peers;
 
+mod acknowledged;
 mod append;
 mod network;
 mod snapshot;

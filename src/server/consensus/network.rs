@@ -105,13 +105,14 @@ impl PeerClient {
             Ok(channel) => channel,
             Err(error) => return Err(Unreachable::new(&error).into()),
         };
+        let acknowledged = self.peers.acknowledged(self.to);
         let Some(lag) = self.lag.clone() else {
-            return Ok(append::send(channel, stream, requests).boxed());
+            return Ok(append::send(channel, stream, acknowledged, requests).boxed());
         };
         let progress = Progress::default();
         let begun = progress.clone();
         let requests = requests.inspect(move |request| begun.begin(request.prev_log_id));
-        let results = append::send(channel, stream, requests);
+        let results = append::send(channel, stream, acknowledged, requests);
         let every = self.peers.limits().ping;
         Ok(progress.watched(results, lag, every).boxed())
     }
@@ -131,8 +132,9 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             Ok(channel) => channel,
             Err(error) => return Err(Unreachable::new(&error).into()),
         };
-        let result = append::receive(channel.send(&append).await).await?;
-        Ok(result.into())
+        let result = append::receive(channel.send(&append).await).await;
+        let acknowledged = self.peers.acknowledged(self.to);
+        Ok(acknowledged.check(request.vote, result)?.into())
     }
 
     fn stream_append<'s, S>(

@@ -1,10 +1,11 @@
 //! The warm connections to all peers, and calls on them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::{Instant, timeout_at};
 
+use super::acknowledged::Acknowledged;
 use super::frame::Limits;
 use super::handshake::{Party, PeerHello, Purpose};
 use super::link::Link;
@@ -59,6 +60,7 @@ struct Shared {
     limits: Limits,
     tasks: Tasks,
     links: Mutex<BTreeMap<NodeId, (Member, Arc<Link>)>>,
+    acknowledged: Mutex<BTreeMap<NodeId, Acknowledged>>,
 }
 
 impl Peers {
@@ -70,6 +72,7 @@ impl Peers {
                 limits: timing.into(),
                 tasks,
                 links: Mutex::default(),
+                acknowledged: Mutex::default(),
             }),
         }
     }
@@ -79,6 +82,7 @@ impl Peers {
         let mut links = self.links();
         links.retain(|id, _| members.contains_key(id));
         drop(links);
+        lock(&self.shared.acknowledged).retain(|id, _| members.contains_key(id));
         for (id, member) in members {
             if *id != self.shared.local.node {
                 self.link(*id, member);
@@ -165,16 +169,24 @@ impl Peers {
         }
     }
 
+    /// What this peer has acknowledged: the same for all its clients, of which openraft has several.
+    pub(super) fn acknowledged(&self, by: NodeId) -> Acknowledged {
+        let mut all = lock(&self.shared.acknowledged);
+        let known = all.entry(by).or_insert_with(|| Acknowledged::by(by));
+        known.clone()
+    }
+
     /// The time limits of all connections.
     pub(super) fn limits(&self) -> Limits {
         self.shared.limits
     }
 
-    fn links(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, (Member, Arc<Link>)>> {
-        // Nothing that is done under it can leave the map half changed.
-        self.shared
-            .links
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn links(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Member, Arc<Link>)>> {
+        lock(&self.shared.links)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that is done under it can leave a map half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -75,7 +75,7 @@ async fn wait_until_async(mut holds: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-fn id(node: u64) -> NodeId {
+pub(in crate::server::consensus) fn id(node: u64) -> NodeId {
     NodeId::from(node)
 }
 
@@ -92,11 +92,11 @@ fn incarnation(node: u64) -> Incarnation {
     fixed(0xa0 + u128::from(node))
 }
 
-fn vote(term: u64, node: u64) -> Vote {
+pub(in crate::server::consensus) fn vote(term: u64, node: u64) -> Vote {
     Vote::from_leader_id(Leadership::new(term, id(node)), false)
 }
 
-fn log_id(term: u64, node: u64, index: u64) -> LogId {
+pub(in crate::server::consensus) fn log_id(term: u64, node: u64, index: u64) -> LogId {
     LogId::new(Leadership::new(term, id(node)), index)
 }
 
