@@ -18,6 +18,10 @@ const NODE_TIMEOUT_MIN: Duration = Duration::from_millis(10);
 /// The most time that an answer is given to come back after the node's deadline.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
+/// What the first node of several is given: an election takes half of it, so one that has not answered by then may be cut
+/// off. The next is given twice as much, because all may be busy, and each at most half of what is left.
+const FIRST_SHARE: Duration = Duration::from_secs(1);
+
 /// What sending a request twice would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
@@ -101,7 +105,8 @@ impl Client {
             }
             sleep_until(stop.not_before).await;
             trail.attempts += 1;
-            let exchange = self.attempt(&request, tour.others(), stop, deadline).await;
+            let share = share(tour.others(), trail.attempts, deadline);
+            let exchange = self.attempt(&request, share, stop, deadline).await;
             let retry_after = match exchange {
                 Exchange::Done(answer) => {
                     tour.arrived(stop);
@@ -140,18 +145,11 @@ impl Client {
     async fn attempt(
         &self,
         request: &Request,
-        others: Others,
+        share: Duration,
         stop: Stop<'_>,
         deadline: Instant,
     ) -> Exchange {
-        let left = deadline.saturating_duration_since(Instant::now());
-        // With others to ask, half of the time is theirs: this one may be cut off from the quorum.
-        let share = if others == Others::Waiting {
-            left / 2
-        } else {
-            left
-        };
-        let margin = MARGIN_MAX.min(left / 5);
+        let margin = MARGIN_MAX.min(share / 5);
         let node_timeout = share.saturating_sub(margin).max(NODE_TIMEOUT_MIN);
         let until = deadline.min(Instant::now() + node_timeout + margin);
         let mut url = stop.url.join(&request.path);
@@ -189,6 +187,18 @@ impl Client {
                     .last
                     .unwrap_or_else(|| stop.setback(SetbackReason::Elapsed)),
             },
+        }
+    }
+}
+
+/// How much of the time this attempt may take.
+fn share(others: Others, attempt: u32, deadline: Instant) -> Duration {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match others {
+        Others::None => left,
+        Others::Waiting => {
+            let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
+            FIRST_SHARE.saturating_mul(doubled).min(left / 2)
         }
     }
 }

@@ -227,14 +227,41 @@ async fn the_node_is_given_a_deadline_inside_the_clients() {
 
     lease(&client).await.unwrap();
 
-    let asked = stub.asked().remove(0);
-    let millis: u64 = asked
-        .strip_prefix("POST /v1/sequences/photos/leases?timeout=")
-        .and_then(|rest| rest.strip_suffix("ms HTTP/1.1"))
-        .unwrap()
-        .parse()
-        .unwrap();
+    let millis = timeout_ms(&stub.asked()[0]);
     assert!((500..2_000).contains(&millis), "{millis}");
+}
+
+/// The deadline that the node was given, in milliseconds.
+fn timeout_ms(asked: &str) -> u64 {
+    let millis = asked
+        .strip_prefix("POST /v1/sequences/photos/leases?timeout=")
+        .and_then(|rest| rest.strip_suffix("ms HTTP/1.1"));
+    millis.unwrap().parse().unwrap()
+}
+
+// etcd-io/etcd#8980: however long the deadline is, a node that says nothing is left soon.
+#[tokio::test]
+async fn of_several_nodes_each_is_given_twice_the_time_of_the_one_before() {
+    let busy = [
+        Stub::start([refused(503, "overloaded")]).await,
+        Stub::start([refused(503, "overloaded")]).await,
+    ];
+    let good = Stub::start([granted()]).await;
+    let nodes = [&busy[0], &busy[1], &good];
+    let client = Client::builder()
+        .nodes(nodes.map(|stub| stub.address.to_string()))
+        .deadline(Duration::from_secs(60))
+        .build()
+        .unwrap();
+
+    lease(&client).await.unwrap();
+
+    let given = nodes.map(|stub| timeout_ms(&stub.asked()[0]));
+    assert_eq!(
+        given,
+        [800, 1_750, 3_750],
+        "a second, two, four, less the margin"
+    );
 }
 
 #[tokio::test]
