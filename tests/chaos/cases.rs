@@ -159,6 +159,37 @@ async fn without_a_key_a_lost_answer_is_a_gap_and_never_a_value_twice() {
     assert_eq!(world.high().await, granted, "nothing else is missing");
 }
 
+// Whoever hangs up before the deadline, as a client does whose own patience is shorter, leaves nothing that is waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hangs_up_while_there_is_no_leader_keeps_nobody_from_being_served_later() {
+    let mut world = World::new().await;
+    let ids = world.cluster.ids();
+    let leader = world.leader().await;
+    let followers: Vec<u64> = ids.into_iter().filter(|id| *id != leader).collect();
+    for node in &followers {
+        world.cluster.freeze(*node, PATIENCE).await.unwrap();
+    }
+    wait_until_not_ready(&world.url(leader)).await;
+    for _ in 0..40 {
+        let mut connection = Connection::open(&world.url(leader)).await.unwrap();
+        let path = "/v1/sequences/p/leases?timeout=300ms";
+        connection.send("POST", path, "").await.unwrap();
+    }
+    // When this one is told that there is no leader, the time of all others is over.
+    let mut connection = Connection::open(&world.url(leader)).await.unwrap();
+    let path = "/v1/sequences/p/leases?timeout=600ms";
+    let last = connection.ask("POST", path, "").await.unwrap();
+    assert_eq!(last.status, 503);
+
+    for node in &followers {
+        world.cluster.thaw(*node).unwrap();
+    }
+    let crowd = Crowd::at(&[world.url(leader)], 8);
+    crowd.wait_until_granted(50).await;
+
+    crowd.leave().await;
+}
+
 // Sessions stand in the log, so that a batch is applied once also where its connection is cut after the commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_between_nodes_that_are_cut_all_the_time_cost_no_error_and_no_value() {

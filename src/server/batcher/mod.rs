@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::courier::{Courier, Delivered, Opening, Place};
 use self::queue::{Queue, size};
-use self::request::{Pending, Ticket};
+use self::request::{AbandonOnDrop, Pending, Ticket};
 use super::consensus::{Consensus, Forwarded};
 use crate::sequence::{Command, EntryId, Origin, Outcome, SessionId};
 
@@ -111,6 +111,8 @@ impl Handle {
                 mpsc::error::TrySendError::Full(_) => SubmitError::Overloaded,
                 mpsc::error::TrySendError::Closed(_) => SubmitError::Stopping,
             })?;
+        // Whoever asked may stop waiting at any moment: its connection ends, and this with it.
+        let _gives_up = AbandonOnDrop(&ticket);
         match timeout_at(deadline, answer).await {
             Ok(Ok(answered)) => answered,
             Ok(Err(_gone)) if ticket.abandon() => Err(SubmitError::Stopping),
@@ -352,6 +354,30 @@ mod tests {
         for answer in join_all(waiting).await {
             assert!(answer.is_err());
         }
+    }
+
+    #[tokio::test]
+    async fn who_is_gone_before_the_deadline_holds_no_place() {
+        let (mut batcher, handle, _directory) = stuck().await;
+        let tasks = Tasks::default();
+        tasks.spawn(async move {
+            batcher.serve(SessionId::NONE).await;
+        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // More than there are places for, one after the other.
+        for _ in 0..3 * BATCHES_IN_FLIGHT_MAX {
+            let mut request = Box::pin(handle.submit(a_grant(), deadline));
+            assert!(futures::poll!(&mut request).is_pending());
+            let taken = async {
+                while handle.queue.capacity() < QUEUE_MAX {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let taken = tokio::time::timeout(Duration::from_secs(20), taken).await;
+            taken.expect("its batch is formed");
+            drop(request);
+        }
+        tasks.stop().await;
     }
 
     #[tokio::test]

@@ -68,6 +68,16 @@ impl Ticket {
     }
 }
 
+/// Gives up for whoever waits no more, however that came. Once there is an answer it means nothing.
+#[derive(Debug)]
+pub(super) struct AbandonOnDrop<'a>(pub(super) &'a Ticket);
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
