@@ -22,7 +22,7 @@ pub struct Network {
     _proxies: JoinSet<()>,
 }
 
-/// By where it comes from and where it goes.
+/// What goes from one node to another, whichever of them dialed.
 type Flows = BTreeMap<(u64, u64), Flow>;
 
 /// The processes of the nodes, by their ids.
@@ -84,11 +84,6 @@ impl Network {
     /// What this process dials is this node's from now on.
     pub(super) fn belongs_to(&self, node: u64, pid: u32) {
         self.callers.set(node, pid);
-    }
-
-    /// What goes from one node to another, whichever of them dialed; none where there is no such pair.
-    pub fn flow(&self, from: u64, to: u64) -> Option<&Flow> {
-        self.flows.get(&(from, to))
     }
 
     /// All that there is between nodes.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use super::config::ConfigError;
-use super::consensus::{ConsensusError, FormationError};
+use super::consensus::{ConsensusError, Diverged, FormationError, RolledBack};
 use super::store::StoreError;
 use super::types::Address;
 
@@ -73,6 +73,12 @@ pub(crate) enum ServerError {
         /// What the system says.
         source: io::Error,
     },
+    /// A peer was told more by this directory than it holds.
+    #[error(transparent)]
+    RolledBack(#[from] Box<RolledBack>),
+    /// Its state is not the others'.
+    #[error(transparent)]
+    Diverged(#[from] Diverged),
     /// Raft ended while the node ran.
     #[error("raft ended: {reason}; restart the node, and look at its disk if it ends again")]
     Ended {
@@ -141,10 +147,13 @@ mod tests {
     use std::collections::BTreeSet;
     use std::error::Error;
 
+    use openraft::vote::{RaftLeaderId as _, RaftVote as _};
+
     use super::*;
     use crate::server::codec;
+    use crate::server::consensus::Promise;
     use crate::server::store::refusals;
-    use crate::server::types::{ClusterId, Incarnation, NodeId};
+    use crate::server::types::{ClusterId, Incarnation, Leadership, LogId, NodeId, Vote};
 
     const PAGE: &str = include_str!("../../docs/a-node-refuses-to-start.md");
     /// With what the page replaces the long end of most lines, and random ids.
@@ -191,6 +200,12 @@ mod tests {
 
     fn address() -> Address {
         "127.0.0.1:7101".parse().unwrap()
+    }
+
+    fn promise(index: u64) -> Promise {
+        let leadership = Leadership::new(2, node(1));
+        let vote = Vote::from_leader_id(leadership, true);
+        Promise::new(Some(vote), Some(LogId::new(leadership, index)))
     }
 
     fn incarnations() -> (Incarnation, Incarnation) {
@@ -260,6 +275,18 @@ mod tests {
         ServerError::Consensus(_) => [ServerError::Consensus(ConsensusError::Store(
             openraft::errors::Fatal::Stopped
         ))],
+        ServerError::RolledBack(_) => [ServerError::RolledBack(Box::new(RolledBack {
+            node: node(1),
+            told_by: node(2),
+            promised: promise(90),
+            holds: promise(70),
+        }))],
+        ServerError::Diverged(_) => [ServerError::Diverged(Diverged {
+            node: node(3),
+            index: 512,
+            own: id(5),
+            theirs: id(6),
+        })],
         ServerError::Ready { .. } => [ServerError::Ready { path: "DIR/ready.json".into(), source: os(28) }],
         ServerError::OpenFiles { .. } => [ServerError::OpenFiles { found: 100, needed: 1024 }],
         ServerError::DiskFull { .. } => [ServerError::disk("DIR".as_ref(), os(28))],

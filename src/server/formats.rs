@@ -4,6 +4,7 @@
 //! order or type here is a new format version with a test that reads the old bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
@@ -19,6 +20,13 @@ use super::types::{
 pub(crate) struct LeadershipFormat {
     term: u64,
     node: NodeId,
+}
+
+/// As in a log id: `T3-N2` is node 2 in term 3.
+impl fmt::Display for LeadershipFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "T{}-N{}", self.term, self.node)
+    }
 }
 
 impl From<Leadership> for LeadershipFormat {

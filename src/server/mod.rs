@@ -32,7 +32,8 @@ use self::api::{Api, Service};
 use self::batcher::Batcher;
 use self::config::Config;
 use self::consensus::{
-    Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Proposer, Retention,
+    Beginning, Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Promise,
+    Proposer, Retention,
 };
 use self::error::Listening;
 pub(crate) use self::error::ServerError;
@@ -161,7 +162,11 @@ impl Node {
         self.tasks.spawn(disk_watch.run());
         self.failed = Some(store.failed);
         self.closed = Some(store.closed);
-        let peers = self.peers(&record);
+        let beginning = Beginning {
+            process: rand::random(),
+            holds: Promise::new(store.vote, store.last_log_id),
+        };
+        let peers = self.peers(&record, beginning);
         let timing = self.config.timing;
         let consensus = Consensus::build(
             (store.log, store.machine, store.tables, store.log_size, disk),
@@ -222,6 +227,8 @@ impl Node {
             error = failed => ServerError::disk(self.dir.path(), error),
             reason = consensus.ended() => ServerError::Ended { reason },
             refused = refused => refused.into(),
+            diverged = consensus.diverged() => diverged.into(),
+            rolled_back = consensus.rolled_back() => Box::new(rolled_back).into(),
         };
         if let ServerError::Disk { .. } | ServerError::DiskFull { .. } = error {
             // A disk that failed is not asked to close anything.
@@ -297,11 +304,12 @@ impl Node {
         Ok(())
     }
 
-    fn peers(&self, record: &FormationRecord) -> Peers {
+    fn peers(&self, record: &FormationRecord, beginning: Beginning) -> Peers {
         let local = LocalNode {
             cluster: record.cluster,
             node: record.node,
             incarnation: self.dir.identity().incarnation,
+            beginning,
         };
         Peers::new(local, self.config.timing, self.tasks.clone())
     }

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::sequence::RangeCount;
     use crate::server::config::Timing;
-    use crate::server::consensus::{LocalNode, Peers, Proposer, Retention};
+    use crate::server::consensus::{Beginning, LocalNode, Peers, Proposer, Retention};
     use crate::server::store::{DataDir, Disk, FormationRecord, Store};
     use crate::server::tasks::Tasks;
     use crate::server::types::{ClusterId, Member, NodeId};
@@ -288,6 +288,7 @@ mod tests {
             cluster: ClusterId::generate(),
             node,
             incarnation: dir.identity().incarnation,
+            beginning: Beginning::default(),
         };
         let member = Member {
             incarnation: local.incarnation,
@@ -356,6 +357,15 @@ mod tests {
         }
     }
 
+    /// Waits until what was submitted last is in a batch.
+    async fn wait_until_taken(handle: &Handle) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while handle.queue.capacity() < QUEUE_MAX {
+            assert!(Instant::now() < deadline, "no batch is formed");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     #[tokio::test]
     async fn who_is_gone_before_the_deadline_holds_no_place() {
         let (mut batcher, handle, _directory) = stuck().await;
@@ -368,13 +378,7 @@ mod tests {
         for _ in 0..3 * BATCHES_IN_FLIGHT_MAX {
             let mut request = Box::pin(handle.submit(a_grant(), deadline));
             assert!(futures::poll!(&mut request).is_pending());
-            let taken = async {
-                while handle.queue.capacity() < QUEUE_MAX {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            let taken = tokio::time::timeout(Duration::from_secs(20), taken).await;
-            taken.expect("its batch is formed");
+            wait_until_taken(&handle).await;
             drop(request);
         }
         tasks.stop().await;

@@ -22,12 +22,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::acknowledged::Acknowledged;
 use super::channel::{Channel, PendingAnswer, SendError, write};
 use super::frame::{
     Connection, FRAME_BYTES_MAX, FrameReader, IN_FLIGHT_MAX, Limits, PING, ping, tagged, untag,
 };
 use super::handshake::Party;
+use super::promises::Promises;
 use super::service::PeerService;
 use crate::server::codec;
 use crate::server::formats::{EntryFormat, LogIdFormat, MembershipFormatError, VoteFormat};
@@ -138,7 +138,7 @@ pub(super) type AppendResult = Result<StreamAppendResult<TypeConfig>, RPCError<T
 pub(super) fn send<'a>(
     channel: Arc<Channel>,
     stream: u64,
-    acknowledged: Acknowledged,
+    (promises, party): (Promises, Party),
     requests: impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'a,
 ) -> impl Stream<Item = AppendResult> + Send + 'a {
     let room = Arc::new(Semaphore::new(STREAM_BYTES_IN_FLIGHT_MAX));
@@ -152,11 +152,11 @@ pub(super) fn send<'a>(
         }
     });
     let results = sent.map(move |(vote, sent, place)| {
-        let acknowledged = acknowledged.clone();
+        let promises = promises.clone();
         async move {
             let result = receive(sent).await;
             drop(place);
-            acknowledged.check(vote, result)
+            promises.check(party, vote, result)
         }
     });
     results

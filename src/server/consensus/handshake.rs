@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use super::frame::Connection;
 use super::listener::CONNECTIONS_MAX;
 use super::probe::{Probe, ProbeReply};
+use super::promises::{Beginning, Promise};
 use super::protocol::PROTOCOL_VERSION;
 use crate::server::codec::{self, DecodeError};
 use crate::server::store::Identity;
@@ -49,6 +50,8 @@ pub(super) struct PeerHello {
     pub(super) cluster: ClusterId,
     pub(super) from: Party,
     pub(super) to: Party,
+    /// With what the caller's process began.
+    pub(super) beginning: Beginning,
 }
 
 /// The first frame to a listener.
@@ -63,8 +66,8 @@ pub(super) enum Hello {
 /// The listener's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Go on.
-    Welcome,
+    /// Go on. With what the listener's process began.
+    Welcome(Beginning),
     /// The connection ends here.
     Refused(Refusal),
     /// To a probe; the connection ends here.
@@ -130,6 +133,16 @@ pub(crate) enum Refusal {
     /// It serves as many connections as it can.
     #[error("it has {CONNECTIONS_MAX} peer connections already: look for what keeps them open")]
     TooManyConnections,
+    /// A node's data directory has promised more than it holds: it is an older copy, or there are two.
+    #[error(
+        "node {node} was given an older copy of its data directory: it has promised {promised}"
+    )]
+    RolledBack {
+        /// Whose.
+        node: NodeId,
+        /// What the refusing node was told.
+        promised: Promise,
+    },
 }
 
 /// Why a handshake came to nothing.
@@ -160,9 +173,17 @@ pub(super) async fn dial(
     address: &Address,
     hello: PeerHello,
 ) -> Result<Connection, HandshakeError> {
+    Ok(meet(address, hello).await?.0)
+}
+
+/// Connects to a node as its peer, which tells with what its process began.
+pub(super) async fn meet(
+    address: &Address,
+    hello: PeerHello,
+) -> Result<(Connection, Beginning), HandshakeError> {
     let (connection, answer) = ask(address, &Hello::Peer(hello)).await?;
     match answer {
-        Answer::Welcome => Ok(connection.admit()),
+        Answer::Welcome(beginning) => Ok((connection.admit(), beginning)),
         Answer::Refused(refusal) => Err(refusal.into()),
         Answer::Probed(_) => Err(HandshakeError::Unexpected),
     }

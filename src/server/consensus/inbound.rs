@@ -13,6 +13,8 @@ use openraft::raft::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::handshake::{Party, Refusal};
+use super::promises::Beginning;
 use super::protocol::{HandOverReply, NodeStatus, ReadIndexReply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::{ClusterView, Consensus};
@@ -74,6 +76,14 @@ impl PeerService for Inbound {
             self.record.members.get(&node)
         };
         member.map(|member| member.incarnation)
+    }
+
+    fn beginning(&self) -> Beginning {
+        self.consensus.peers.beginning()
+    }
+
+    fn meet(&self, peer: Party, beginning: Beginning) -> Result<(), Refusal> {
+        self.consensus.peers.promises().meet(peer, beginning)
     }
 
     async fn vote(

@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 use super::channel::Channel;
 use super::frame::{Connection, Limits};
 use super::handshake::{self, HandshakeError, PeerHello, Purpose, Refusal};
+use super::promises::Promises;
 use crate::server::tasks::Tasks;
 use crate::server::types::Address;
 
@@ -41,7 +42,13 @@ pub(super) struct NotConnected {
 
 impl Link {
     /// Starts to connect.
-    pub(super) fn start(address: Address, hello: PeerHello, limits: Limits, tasks: &Tasks) -> Self {
+    pub(super) fn start(
+        address: Address,
+        hello: PeerHello,
+        limits: Limits,
+        tasks: &Tasks,
+        promises: &Promises,
+    ) -> Self {
         let (sender, state) = watch::channel(State::Connecting);
         let end = CancellationToken::new();
         let ended = end.clone();
@@ -49,6 +56,7 @@ impl Link {
             address,
             hello,
             limits,
+            promises: promises.clone(),
             state: sender,
             retry: Retry::new(limits),
             reported: None,
@@ -115,6 +123,7 @@ struct Keeper {
     address: Address,
     hello: PeerHello,
     limits: Limits,
+    promises: Promises,
     state: watch::Sender<State>,
     retry: Retry,
     /// The last reason that was logged: a reason is logged when it changes, not at each attempt.
@@ -124,11 +133,8 @@ struct Keeper {
 impl Keeper {
     async fn run(mut self) {
         loop {
-            let dialed = timeout(
-                self.limits.connect,
-                handshake::dial(&self.address, self.hello),
-            );
-            let down = match dialed.await.unwrap_or(Err(HandshakeError::TimedOut)) {
+            let dialed = timeout(self.limits.connect, self.dial()).await;
+            let down = match dialed.unwrap_or(Err(HandshakeError::TimedOut)) {
                 Ok(connection) => self.hold(connection).await,
                 Err(error) => Some(self.report(&error)),
             };
@@ -142,6 +148,12 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    async fn dial(&self) -> Result<Connection, HandshakeError> {
+        let (connection, beginning) = handshake::meet(&self.address, self.hello).await?;
+        self.promises.meet(self.hello.to, beginning)?;
+        Ok(connection)
     }
 
     /// Holds a connection until it is lost. After one that held for a while the next is tried at once; else this says
@@ -169,6 +181,9 @@ impl Keeper {
     /// Logs why there is no connection, where the reason is another than before.
     fn report(&mut self, error: &HandshakeError) -> String {
         let reason = error.to_string();
+        if let HandshakeError::Refused(refusal) = error {
+            self.promises.refused(&self.hello, *refusal);
+        }
         if self.reported.as_ref() == Some(&reason) || !self.speaks() {
             return reason;
         }

@@ -163,7 +163,8 @@ impl<S: PeerService> Door<S> {
             }
             Hello::Peer(hello) => match self.check(&hello) {
                 Ok((service, place)) => {
-                    handshake::answer(&mut connection, &Answer::Welcome).await?;
+                    let welcome = Answer::Welcome(service.beginning());
+                    handshake::answer(&mut connection, &welcome).await?;
                     Ok(Some(Admitted {
                         connection: connection.admit(),
                         hello,
@@ -208,6 +209,7 @@ impl<S: PeerService> Door<S> {
         };
         handshake::check(hello, &self.listener.identity.borrow(), known)?;
         let service = service.ok_or(Refusal::Starting)?;
+        service.meet(hello.from, hello.beginning)?;
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_full| Refusal::TooManyConnections)?;
         Ok((service, place))

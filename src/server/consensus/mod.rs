@@ -4,6 +4,7 @@
 //! Below it are the frames between the nodes and the forming of a new cluster. Nothing here knows HTTP, and
 //! nothing here looks into a batch.
 
+mod agreement;
 mod belonging;
 mod formation;
 mod inbound;
@@ -25,9 +26,9 @@ mod channel;
 mod link;
 mod peers;
 
-mod acknowledged;
 mod append;
 mod network;
+mod promises;
 mod snapshot;
 
 mod calls;
@@ -46,12 +47,14 @@ use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{Config, Raft, SnapshotPolicy};
 use tokio::time::Instant;
 
+pub(crate) use agreement::Diverged;
 pub(crate) use belonging::refused;
 pub(crate) use formation::{FormationError, Plan, PlannedMember, form, initialize};
 pub(crate) use inbound::Inbound;
 pub(crate) use linearize::ReadError;
 pub(crate) use listener::Listener;
 pub(crate) use peers::{CallError, LocalNode, Peers};
+pub(crate) use promises::{Beginning, Promise, RolledBack};
 pub(crate) use proposer::Proposer;
 pub(crate) use protocol::{Call, ForwardReply, HandOverRefusal, NodeStatus, ReadIndexReply, Reply};
 pub(crate) use retention::Retention;
@@ -254,6 +257,11 @@ impl Consensus {
                 .is_some_and(|acked| acked.elapsed() < limit),
             Err(_) => self.last_append.within(limit),
         }
+    }
+
+    /// Resolves where a peer knows more of this node's promises than its directory holds: it must not run.
+    pub(crate) async fn rolled_back(&self) -> RolledBack {
+        self.peers.promises().rolled_back().await
     }
 
     /// Resolves when Raft has ended, with the reason: the process must end too (I10, openraft#2116).

@@ -20,7 +20,7 @@ use openraft::raft::{
 use tokio::time::Instant;
 
 use super::append::{self, Append, AppendResult};
-use super::handshake::Purpose;
+use super::handshake::{Party, Purpose};
 use super::link::{Link, Retry};
 use super::peers::{CallError, Peers};
 use super::protocol::{Call, Reply};
@@ -85,6 +85,13 @@ impl PeerClient {
         }
     }
 
+    fn party(&self) -> Party {
+        Party {
+            node: self.to,
+            incarnation: self.member.incarnation,
+        }
+    }
+
     fn appends(&mut self) -> &Link {
         self.appends
             .get_or_insert_with(|| self.peers.connect(self.to, &self.member, Purpose::Append))
@@ -105,14 +112,14 @@ impl PeerClient {
             Ok(channel) => channel,
             Err(error) => return Err(Unreachable::new(&error).into()),
         };
-        let acknowledged = self.peers.acknowledged(self.to);
+        let promised = (self.peers.promises().clone(), self.party());
         let Some(lag) = self.lag.clone() else {
-            return Ok(append::send(channel, stream, acknowledged, requests).boxed());
+            return Ok(append::send(channel, stream, promised, requests).boxed());
         };
         let progress = Progress::default();
         let begun = progress.clone();
         let requests = requests.inspect(move |request| begun.begin(request.prev_log_id));
-        let results = append::send(channel, stream, acknowledged, requests);
+        let results = append::send(channel, stream, promised, requests);
         let every = self.peers.limits().ping;
         Ok(progress.watched(results, lag, every).boxed())
     }
@@ -133,8 +140,8 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             Err(error) => return Err(Unreachable::new(&error).into()),
         };
         let result = append::receive(channel.send(&append).await).await;
-        let acknowledged = self.peers.acknowledged(self.to);
-        Ok(acknowledged.check(request.vote, result)?.into())
+        let promises = self.peers.promises();
+        Ok(promises.check(self.party(), request.vote, result)?.into())
     }
 
     fn stream_append<'s, S>(
@@ -154,8 +161,15 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let vote = request.vote;
         match self.call(Call::Vote(request.into()), &option).await? {
-            Reply::Vote(reply) => Ok(reply.into()),
+            Reply::Vote(reply) => {
+                let response = VoteResponse::from(reply);
+                if response.vote_granted {
+                    self.peers.promises().voted(self.party(), vote);
+                }
+                Ok(response)
+            }
             other => Err(unexpected(&other)),
         }
     }

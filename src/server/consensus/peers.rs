@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::acknowledged::Acknowledged;
 use super::frame::Limits;
 use super::handshake::{Party, PeerHello, Purpose};
 use super::link::Link;
 use super::network::Network;
+use super::promises::{Beginning, Promises};
 use super::protocol::{Call, Reply};
 use super::retention::LagLimit;
 use crate::server::config::Timing;
@@ -25,6 +25,8 @@ pub(crate) struct LocalNode {
     pub(crate) node: NodeId,
     /// Its data directory.
     pub(crate) incarnation: Incarnation,
+    /// With what this process began.
+    pub(crate) beginning: Beginning,
 }
 
 /// Why a call has no reply.
@@ -60,7 +62,7 @@ struct Shared {
     limits: Limits,
     tasks: Tasks,
     links: Mutex<BTreeMap<NodeId, (Member, Arc<Link>)>>,
-    acknowledged: Mutex<BTreeMap<NodeId, Acknowledged>>,
+    promises: Promises,
 }
 
 impl Peers {
@@ -72,7 +74,7 @@ impl Peers {
                 limits: timing.into(),
                 tasks,
                 links: Mutex::default(),
-                acknowledged: Mutex::default(),
+                promises: Promises::default(),
             }),
         }
     }
@@ -82,7 +84,7 @@ impl Peers {
         let mut links = self.links();
         links.retain(|id, _| members.contains_key(id));
         drop(links);
-        lock(&self.shared.acknowledged).retain(|id, _| members.contains_key(id));
+        self.shared.promises.retain(|id| members.contains_key(id));
         for (id, member) in members {
             if *id != self.shared.local.node {
                 self.link(*id, member);
@@ -149,6 +151,7 @@ impl Peers {
             hello,
             self.limits(),
             &self.shared.tasks,
+            self.promises(),
         )
     }
 
@@ -166,14 +169,18 @@ impl Peers {
                 node: to,
                 incarnation: member.incarnation,
             },
+            beginning: local.beginning,
         }
     }
 
-    /// What this peer has acknowledged: the same for all its clients, of which openraft has several.
-    pub(super) fn acknowledged(&self, by: NodeId) -> Acknowledged {
-        let mut all = lock(&self.shared.acknowledged);
-        let known = all.entry(by).or_insert_with(|| Acknowledged::by(by));
-        known.clone()
+    /// What the peers have promised.
+    pub(super) fn promises(&self) -> &Promises {
+        &self.shared.promises
+    }
+
+    /// With what this node's process began.
+    pub(super) fn beginning(&self) -> Beginning {
+        self.shared.local.beginning
     }
 
     /// The time limits of all connections.
@@ -182,11 +189,10 @@ impl Peers {
     }
 
     fn links(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Member, Arc<Link>)>> {
-        lock(&self.shared.links)
+        // Nothing that is done under it can leave the map half changed.
+        self.shared
+            .links
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that is done under it can leave a map half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -81,7 +81,7 @@ pub(crate) async fn probe(
     match answered {
         Ok((_, Answer::Probed(reply))) => Ok(reply),
         Ok((_, Answer::Refused(refusal))) => Err(refused(refusal.into())),
-        Ok((_, Answer::Welcome)) => Err(refused(HandshakeError::Unexpected)),
+        Ok((_, Answer::Welcome(_))) => Err(refused(HandshakeError::Unexpected)),
         Err(error) => Err(refused(error)),
     }
 }

@@ -16,7 +16,7 @@ use crate::server::store::DiskState;
 use crate::server::types::{NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
-pub(crate) const PROTOCOL_VERSION: u16 = 3;
+pub(crate) const PROTOCOL_VERSION: u16 = 4;
 
 /// A question to a peer that has one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,6 +165,8 @@ pub(crate) struct NodeStatus {
     pub(crate) last_log_index: Option<u64>,
     /// The hash of its table after the entry `applied`.
     pub(crate) state_hash: StateHash,
+    /// The same after some earlier entries, which all nodes come to.
+    pub(crate) checkpoints: Vec<(u64, StateHash)>,
     /// How its disk is.
     pub(crate) disk: DiskState,
     /// How much log it keeps.

@@ -12,6 +12,8 @@ use openraft::raft::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::handshake::{Party, Refusal};
+use super::promises::Beginning;
 use super::protocol::{ForwardReply, HandOverReply, NodeStatus, ReadIndexReply};
 use super::status::ClusterView;
 use crate::server::store::{SnapshotFile, SnapshotInbox};
@@ -35,6 +37,15 @@ pub(crate) struct Forwarded {
 pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// The incarnation that the membership in this node's log, else its formation record, has for a node (I12).
     fn incarnation_of(&self, node: NodeId) -> Option<Incarnation>;
+
+    /// With what this node's process began.
+    fn beginning(&self) -> Beginning;
+
+    /// Meets a peer.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it has promised more than it holds.
+    fn meet(&self, peer: Party, beginning: Beginning) -> Result<(), Refusal>;
 
     /// Raft's RequestVote.
     fn vote(

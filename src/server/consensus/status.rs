@@ -83,6 +83,7 @@ impl Consensus {
             applied: applied.map(Into::into),
             last_log_index,
             state_hash: table.state_hash(),
+            checkpoints: self.tables().checkpoints(),
             disk: self.disk().state(),
             log: self.log_status(),
         }
@@ -131,7 +132,7 @@ impl Consensus {
     }
 
     /// Asks one member how it is.
-    async fn ask(&self, id: NodeId, view: &mut MemberView, deadline: Instant) {
+    pub(super) async fn ask(&self, id: NodeId, view: &mut MemberView, deadline: Instant) {
         view.status = if id == self.node() {
             Some(self.status())
         } else {
@@ -143,7 +144,7 @@ impl Consensus {
         view.reachable = Some(view.status.is_some());
     }
 
-    fn unled_view(&self) -> ClusterView {
+    pub(super) fn unled_view(&self) -> ClusterView {
         let metrics = self.raft().server_metrics();
         let metrics = metrics.borrow_watched();
         let membership = &metrics.membership_config;

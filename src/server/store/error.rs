@@ -11,7 +11,7 @@ use crate::server::types::{LogId, NodeId};
 
 /// What an operator can do when something that was promised is gone (I7). Rejoining under the old id could make
 /// two majorities, so it is not among the ways out. What each way takes is in docs/a-node-refuses-to-start.md.
-pub(super) const WAY_OUT: &str =
+pub(crate) const WAY_OUT: &str =
     "put the whole directory back as it last was, or replace the node by a new one";
 
 /// Why a data directory or the store in it is refused. A refusal changes nothing but what sled notes for itself when it

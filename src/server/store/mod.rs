@@ -36,7 +36,7 @@ mod view;
 mod writer;
 
 pub(crate) use disk::{Disk, DiskState, DiskWatch, Pulse};
-pub(crate) use error::StoreError;
+pub(crate) use error::{StoreError, WAY_OUT};
 pub(crate) use failure::StoreFailed;
 pub(crate) use identity::{DataDir, FormationRecord, Identity};
 #[cfg(feature = "cli")]
@@ -64,7 +64,7 @@ use self::database::Database;
 use self::probe::Probe;
 use self::state_machine::Snapshots;
 use self::writer::Writer;
-use super::types::LogId;
+use super::types::{LogId, Vote};
 
 const SUPERBLOCK_NAME: &str = "superblock";
 const DATABASE_NAME: &str = "sled";
@@ -83,6 +83,8 @@ pub(crate) struct Store {
     pub(crate) tables: TableReader,
     /// Where the leader's snapshots are received.
     pub(crate) snapshots: SnapshotInbox,
+    /// The vote found at the start.
+    pub(crate) vote: Option<Vote>,
     /// The last entry found at the start: what was promised before is recovered once it is applied.
     pub(crate) last_log_id: Option<LogId>,
     /// Tells when it cannot write any more, whoever waits for a write or nobody.
@@ -135,6 +137,7 @@ impl Store {
             .promised
             .last
             .max(recovered.state.meta.last_log_id);
+        let vote = recovered.promised.vote;
         let shared = recovered.shared;
         let database = Arc::downgrade(&shared.database);
         let (failing, failed) = failure::channel();
@@ -161,6 +164,7 @@ impl Store {
             tables: machine.reader(),
             machine,
             snapshots: SnapshotInbox::new(recovered.directory),
+            vote,
             last_log_id,
             failed,
             closed: StoreClosed { closed },

@@ -3,6 +3,7 @@
 //! The table lives in memory. It is as durable as the log and the snapshot it is made from: after a start it is
 //! the snapshot's, and openraft applies the log to it again.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -18,7 +19,7 @@ use super::failure::FailureReport;
 use super::snapshot::{SnapshotDirectory, SnapshotFile};
 use super::snapshot_format::State;
 use super::writer::Command;
-use crate::sequence::{Applied, Batch, EntryId, Position, Table};
+use crate::sequence::{Applied, Batch, EntryId, Position, StateHash, Table};
 use crate::server::codec;
 use crate::server::types::{
     BATCH_BYTES_MAX, Entry, LogId, NodeId, Proposal, SnapshotMeta, StoredMembership, TypeConfig,
@@ -26,6 +27,11 @@ use crate::server::types::{
 
 /// How many entries are applied before the table is published and they are answered.
 const APPLY_ENTRIES_MAX: usize = 64;
+
+/// After how many entries the hash of the state is remembered, at the same ones on every node.
+const CHECKPOINT_ENTRIES: u64 = 64;
+/// How many of these hashes: some thousand entries, more than any node lags behind that is well.
+const CHECKPOINTS_MAX: usize = 32;
 
 /// The replicated state, and what openraft asks of it.
 #[derive(Debug)]
@@ -39,6 +45,7 @@ pub(crate) struct StateMachine {
 #[derive(Debug, Clone)]
 pub(crate) struct TableReader {
     published: Arc<RwLock<Published>>,
+    checkpoints: Arc<Mutex<VecDeque<(u64, StateHash)>>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +63,26 @@ impl TableReader {
     /// The table and the last entry in it: these two belong together.
     pub(crate) fn table_at(&self) -> (Table, Option<LogId>) {
         self.read(|published| (published.table.clone(), published.applied))
+    }
+
+    /// The hash of the state after some entries, by their indexes.
+    pub(crate) fn checkpoints(&self) -> Vec<(u64, StateHash)> {
+        self.lock_checkpoints().iter().copied().collect()
+    }
+
+    fn remember(&self, index: u64, hash: StateHash) {
+        let mut checkpoints = self.lock_checkpoints();
+        if CHECKPOINTS_MAX <= checkpoints.len() {
+            checkpoints.pop_front();
+        }
+        checkpoints.push_back((index, hash));
+    }
+
+    fn lock_checkpoints(&self) -> MutexGuard<'_, VecDeque<(u64, StateHash)>> {
+        // Nothing panics while it is changed.
+        self.checkpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
@@ -100,6 +127,7 @@ impl StateMachine {
     pub(super) fn new(state: State, snapshots: Snapshots) -> Self {
         let published = TableReader {
             published: Arc::default(),
+            checkpoints: Arc::default(),
         };
         published.publish(&state);
         Self {
@@ -135,6 +163,10 @@ impl StateMachine {
             }
         };
         self.state.meta.last_log_id = Some(log_id);
+        if log_id.index().is_multiple_of(CHECKPOINT_ENTRIES) {
+            let hash = self.state.table.state_hash();
+            self.published.remember(log_id.index(), hash);
+        }
         Ok(applied)
     }
 

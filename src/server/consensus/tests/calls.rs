@@ -22,6 +22,7 @@ fn status_reply() -> Reply {
         applied: Some(log_id(1, 2, 3).into()),
         last_log_index: None,
         state_hash: StateHash::default(),
+        checkpoints: Vec::new(),
         disk: DiskState::Fit,
         log: LogStatus::default(),
     })
@@ -311,7 +312,13 @@ async fn a_silent_connection_is_given_up_and_made_again() {
     let hello = caller
         .peers
         .hello(id(NODE), &member(NODE, address), Purpose::Calls);
-    let link = Link::start(address.into(), hello, limits, &caller.tasks);
+    let link = Link::start(
+        address.into(),
+        hello,
+        limits,
+        &caller.tasks,
+        &Promises::default(),
+    );
 
     let mut first = silent_peer(&socket, Purpose::Calls).await;
     let call = link
@@ -345,7 +352,13 @@ async fn a_connection_with_signs_of_life_is_kept_however_late_its_answers() {
     let hello = caller
         .peers
         .hello(id(NODE), &member(NODE, address), Purpose::Calls);
-    let link = Link::start(address.into(), hello, limits, &caller.tasks);
+    let link = Link::start(
+        address.into(),
+        hello,
+        limits,
+        &caller.tasks,
+        &Promises::default(),
+    );
     let mut peer = silent_peer(&socket, Purpose::Calls).await;
     let channel = within(link.channel()).await.unwrap();
     let call = channel.send(&Call::Status).await.unwrap();

@@ -28,6 +28,14 @@ struct RaftService {
 }
 
 impl PeerService for RaftService {
+    fn beginning(&self) -> Beginning {
+        Beginning::default()
+    }
+
+    fn meet(&self, _peer: Party, _beginning: Beginning) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     fn incarnation_of(&self, node: NodeId) -> Option<Incarnation> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -90,6 +98,7 @@ impl PeerService for RaftService {
             applied: None,
             last_log_index: None,
             state_hash: StateHash::default(),
+            checkpoints: Vec::new(),
             disk: DiskState::Fit,
             log: LogStatus::default(),
         }

@@ -31,9 +31,10 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 use super::frame::Connection;
-use super::handshake::{self, Answer, HELLO_BYTES_MAX, Hello, Purpose};
+use super::handshake::{self, Answer, HELLO_BYTES_MAX, Hello, Party, Purpose, Refusal};
 use super::listener::Listener;
 use super::peers::{LocalNode, Peers};
+use super::promises::{Beginning, Promises};
 use super::protocol::{HandOverReply, LogStatus, NodeStatus, ReadIndexReply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
@@ -80,7 +81,7 @@ pub(in crate::server::consensus) fn id(node: u64) -> NodeId {
 }
 
 /// Ids that are the same in every run, for bytes and texts.
-fn fixed<T: serde::de::DeserializeOwned>(number: u128) -> T {
+pub(in crate::server::consensus) fn fixed<T: serde::de::DeserializeOwned>(number: u128) -> T {
     crate::server::codec::decode::<T, 16>(&number.to_le_bytes()).unwrap()
 }
 
@@ -88,7 +89,7 @@ fn cluster_id() -> ClusterId {
     fixed(0xc1)
 }
 
-fn incarnation(node: u64) -> Incarnation {
+pub(in crate::server::consensus) fn incarnation(node: u64) -> Incarnation {
     fixed(0xa0 + u128::from(node))
 }
 
@@ -105,6 +106,7 @@ fn local(node: u64) -> LocalNode {
         cluster: cluster_id(),
         node: id(node),
         incarnation: incarnation(node),
+        beginning: Beginning::default(),
     }
 }
 
@@ -146,8 +148,8 @@ async fn silent_peer(socket: &TcpListener, purpose: Purpose) -> Connection {
             panic!("who is this?");
         };
         if hello.purpose == purpose {
-            let welcome = handshake::answer(&mut connection, &Answer::Welcome);
-            welcome.await.unwrap();
+            let welcome = Answer::Welcome(Beginning::default());
+            handshake::answer(&mut connection, &welcome).await.unwrap();
             return connection.admit();
         }
     }
@@ -254,6 +256,7 @@ struct Recorded {
     /// ReadIndex waits for a permit.
     read_permits: Semaphore,
     forwards: mpsc::Sender<Forwarded>,
+    promises: Promises,
     inbox: SnapshotInbox,
     installed: Mutex<Vec<Snapshot>>,
 }
@@ -271,6 +274,7 @@ impl Recorded {
             append_count_peak: AtomicUsize::new(0),
             read_permits: Semaphore::new(0),
             forwards,
+            promises: Promises::default(),
             inbox: testing::inbox(directory.path()),
             installed: Mutex::default(),
         }
@@ -289,6 +293,14 @@ impl Recorded {
 }
 
 impl PeerService for Recorder {
+    fn beginning(&self) -> Beginning {
+        Beginning::default()
+    }
+
+    fn meet(&self, peer: Party, beginning: Beginning) -> Result<(), Refusal> {
+        self.shared.promises.meet(peer, beginning)
+    }
+
     fn incarnation_of(&self, node: NodeId) -> Option<Incarnation> {
         self.shared.roster_asked.fetch_add(1, Ordering::Relaxed);
         self.shared.roster.lock().unwrap().get(&node).copied()
@@ -385,6 +397,7 @@ impl PeerService for Recorder {
             applied: Some(LogIdFormat::from(log_id(1, 2, 3))),
             last_log_index: None,
             state_hash: StateHash::default(),
+            checkpoints: Vec::new(),
             disk: DiskState::Fit,
             log: LogStatus::default(),
         }

@@ -134,6 +134,7 @@ impl Place {
             cluster: record.cluster,
             node: record.node,
             incarnation: identity.incarnation,
+            beginning: Beginning::default(),
         };
         let (tasks, timing) = (Tasks::default(), Timing::from_heartbeat_ms(100).unwrap());
         let peers = Peers::new(local, timing, tasks.clone());
@@ -169,7 +170,7 @@ impl Place {
     }
 
     /// Appends entries that no other node has seen, as a leader does that is cut off.
-    async fn append_tail(&self, count: u64) {
+    async fn append_tail(&self, tail: Vec<Proposal>) {
         let dir = DataDir::open(&self.path).unwrap();
         let Store {
             mut log,
@@ -180,17 +181,11 @@ impl Place {
             ..
         } = Store::open(&dir).unwrap();
         let last = last_log_id.unwrap();
-        let entry = |index| {
-            let proposal = Proposal {
-                elapsed_ms: 0,
-                batches: Vec::new(),
-            };
+        let entry = |(index, proposal)| {
             let log_id = LogId::new(*last.committed_leader_id(), index);
             openraft::entry::RaftEntry::new(log_id, Payload::Normal(proposal))
         };
-        let tail: Vec<Entry> = (last.index() + 1..=last.index() + count)
-            .map(entry)
-            .collect();
+        let tail: Vec<Entry> = (last.index() + 1..).zip(tail).map(entry).collect();
         let (done, flushed) = TypeConfig::oneshot();
         log.append(tail, IOFlushed::signal(done)).await.unwrap();
         flushed.await.unwrap().unwrap();
@@ -256,6 +251,14 @@ pub(super) async fn sequence(nodes: &[StoredNode], name: &str) -> Command {
     }
 }
 
+/// A proposal of no batch, so long after the one before.
+fn nothing_after(elapsed_ms: u32) -> Proposal {
+    Proposal {
+        elapsed_ms,
+        batches: Vec::new(),
+    }
+}
+
 /// A batch as large as batches get.
 fn large_batch(command: Command) -> Vec<Command> {
     let size = codec::encode(&command).len();
@@ -274,7 +277,7 @@ async fn a_node_whose_tail_was_replaced_by_a_shorter_log_recovers_in_an_idle_clu
         node.stop().await;
     }
     let (lonely, others) = cluster.places.split_last().unwrap();
-    lonely.append_tail(20).await;
+    lonely.append_tail(vec![nothing_after(0); 20]).await;
     let mut nodes = Vec::new();
     for place in others {
         nodes.push(place.start(Retention::default()).await);
@@ -291,6 +294,34 @@ async fn a_node_whose_tail_was_replaced_by_a_shorter_log_recovers_in_an_idle_clu
     let last = node.applied().unwrap();
     assert!(started_with < last, "{started_with} {last}");
     assert!(last.index() < started_with.index(), "{started_with} {last}");
+}
+
+// Two logs that Raft takes for one: the same log id, and another entry. No node can see it but by its state.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_state_is_not_the_majoritys_is_told_so_and_the_others_are_not() {
+    let cluster = cluster(3).await;
+    let nodes = cluster.start(Retention::default()).await;
+    sequence(&nodes, "s").await;
+    let applied = stored_leader(&nodes).await.applied();
+    wait_until(|| nodes.iter().all(|node| applied <= node.applied())).await;
+    for node in nodes {
+        node.stop().await;
+    }
+    for (place, elapsed_ms) in cluster.places.iter().zip([0, 0, 5]) {
+        place.append_tail(vec![nothing_after(elapsed_ms)]).await;
+    }
+
+    let mut nodes = Vec::new();
+    for place in &cluster.places {
+        nodes.push(place.start(Retention::default()).await);
+    }
+    let diverged = within(nodes[2].consensus.diverged()).await;
+
+    assert_eq!(diverged.node, id(3));
+    assert!(applied.unwrap().index() < diverged.index, "{diverged}");
+    for node in &nodes[..2] {
+        assert_eq!(node.consensus.compare().await, None, "it is the majority");
+    }
 }
 
 // sebadob/hiqlite v0.11.0: entries alone do not bound a log.

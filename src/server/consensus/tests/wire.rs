@@ -18,6 +18,7 @@ use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
 use crate::server::consensus::handshake::{Answer, Hello, Party, PeerHello, Purpose, Refusal};
 use crate::server::consensus::probe::{Probe, ProbeReply};
+use crate::server::consensus::promises::Promise;
 use crate::server::consensus::protocol::{
     Call, ForwardReply, HandOverRefusal, HandOverReply, PROTOCOL_VERSION, Reply,
 };
@@ -50,7 +51,7 @@ fn two_members() -> Membership {
 
 #[test]
 fn the_protocol_version_is_2() {
-    assert_eq!(PROTOCOL_VERSION, 3);
+    assert_eq!(PROTOCOL_VERSION, 4);
 }
 
 #[test]
@@ -65,26 +66,44 @@ fn handshakes_keep_their_bytes() {
             cluster: cluster_id(),
             from: party(1),
             to: party(2),
+            beginning: Beginning {
+                process: 0xb1,
+                holds: Promise::new(Some(vote(3, 2)), Some(log_id(2, 1, 90))),
+            },
         })
     };
     keeps(
         &hello(Purpose::Calls),
         "\
         00000000 00000000c1000000 0000000000000000 0000000001000000 00000000a1000000 \
-        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000",
+        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000b1000000 \
+        0000000001030000 0000000000020000 0000000000010200 0000000000000100 000000000000\
+        5a000000 00000000",
     );
     keeps(
         &hello(Purpose::Append),
         "\
         00000000 01000000c1000000 0000000000000000 0000000001000000 00000000a1000000 \
-        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000",
+        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000b1000000 \
+        0000000001030000 0000000000020000 0000000000010200 0000000000000100 000000000000\
+        5a000000 00000000",
     );
     keeps(
         &hello(Purpose::Snapshot),
         "\
         00000000 02000000c1000000 0000000000000000 0000000001000000 00000000a1000000 \
-        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000",
+        0000000000000000 0000000002000000 00000000a2000000 0000000000000000 00000000b1000000 \
+        0000000001030000 0000000000020000 0000000000010200 0000000000000100 000000000000\
+        5a000000 00000000",
     );
+    keeps(
+        &Answer::Welcome(Beginning::default()),
+        "00000000 0000000000000000 0000",
+    );
+}
+
+#[test]
+fn probes_keep_their_bytes() {
     let probe = Probe {
         from: id(1),
         to: id(2),
@@ -97,7 +116,6 @@ fn handshakes_keep_their_bytes() {
         01000000 0100000000000000 0200000000000000 a100000000000000 0000000000000000 \
         0707070707070707 0707070707070707 0707070707070707 0707070707070707",
     );
-    keeps(&Answer::Welcome, "00000000");
     let record = FormationRecord {
         cluster: cluster_id(),
         node: id(2),
@@ -158,6 +176,14 @@ fn refusals_keep_their_bytes() {
         "\
         01000000 0600000001000000 00000000a1000000 0000000000000000 00000000b1000000 \
         0000000000000000 00000000",
+    );
+    let promised = Promise::new(Some(vote(3, 2)), None);
+    refused(
+        Refusal::RolledBack {
+            node: id(1),
+            promised,
+        },
+        "01000000 0800000001000000 0000000001030000 0000000000020000 000000000000",
     );
     refused(Refusal::TooManyConnections, "01000000 07000000");
 }
@@ -247,6 +273,7 @@ fn replies_keep_their_bytes() {
         applied: Some(read),
         last_log_index: None,
         state_hash: fixed(12),
+        checkpoints: vec![(64, fixed(13))],
         disk: DiskState::Stuck,
         log: LogStatus {
             entries: 1,
@@ -259,7 +286,8 @@ fn replies_keep_their_bytes() {
         &Reply::Status(status),
         "\
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
-        000000000000000c 0000000000000000 00000000000000 02000000 \
+        000000000000000c 0000000000000000 00000000000000 0100000000000000 \
+        4000000000000000 0d00000000000000 0000000000000000 02000000 \
         0100000000000000 0200000000000000 0300000000000000 010400000000000000",
     );
     let reason = "no".to_owned();

@@ -384,3 +384,28 @@ async fn entries_are_published_in_groups_of_64() {
     let expected = [None, Some(63), Some(127), Some(191)];
     assert_eq!(groups, expected.into());
 }
+
+#[tokio::test]
+async fn the_hashes_of_the_latest_states_are_remembered() {
+    let (_guard, mut store) = new_store();
+    let entries = |indexes: std::ops::RangeInclusive<u64>| {
+        futures::stream::iter(indexes).map(|index| Ok((grant(1, index), None)))
+    };
+    let tables = store.tables.clone();
+    store.machine.apply(entries(0..=64 * 40)).await.unwrap();
+    let (table, _) = tables.table_at();
+
+    store
+        .machine
+        .apply(entries(64 * 40 + 1..=64 * 40 + 10))
+        .await
+        .unwrap();
+
+    let remembered = tables.checkpoints();
+    let indexes: Vec<u64> = remembered.iter().map(|(index, _)| *index).collect();
+    assert_eq!(
+        indexes,
+        (9..=40).map(|number| number * 64).collect::<Vec<_>>()
+    );
+    assert_eq!(remembered.last(), Some(&(64 * 40, table.state_hash())));
+}
