@@ -3,6 +3,7 @@
 use clap::Subcommand;
 
 use super::args::{Connect, block_on};
+use super::can_stop::CanStop;
 use super::error::{CliError, Exit};
 use super::output::{Output, Table, or_dash};
 use crate::wire::{ClusterBody, MemberBody, MemberRole};
@@ -11,7 +12,11 @@ const STATUS_EXAMPLES: &str = "\
 Examples:
   highwater cluster status
   highwater cluster status --url http://127.0.0.1:7102
-  highwater cluster status --json";
+  highwater cluster status --json
+  highwater cluster status --can-stop 2 && systemctl stop highwater
+
+With --can-stop: exit code 0 where the others would serve on without that node, 8 where they
+would not, 3 where there is no such node.";
 
 const TRANSFER_EXAMPLES: &str = "\
 Examples:
@@ -32,6 +37,9 @@ enum Verb {
     /// Show leader, term and members
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
+        /// Instead, whether this node may be stopped now
+        #[arg(long, value_name = "N")]
+        can_stop: Option<u64>,
         #[command(flatten)]
         connect: Connect,
     },
@@ -48,9 +56,15 @@ enum Verb {
 
 pub(super) fn run(args: &Args, output: &Output) -> Result<Exit, CliError> {
     match &args.verb {
-        Verb::Status { connect } => {
+        Verb::Status { can_stop, connect } => {
             let cluster = block_on(connect.client()?.cluster())??;
-            output.data(text(&cluster), &cluster)?;
+            let Some(node) = *can_stop else {
+                output.data(text(&cluster), &cluster)?;
+                return Ok(Exit::Ok);
+            };
+            let answer = CanStop::of(node, &cluster).ok_or(CliError::NoMember { node })?;
+            output.data(answer.text(), &answer)?;
+            return Ok(answer.exit());
         }
         Verb::TransferLeader { to, connect } => {
             let transferred = block_on(connect.client()?.transfer_leader(*to))??;

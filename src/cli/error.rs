@@ -80,6 +80,12 @@ pub(super) enum CliError {
         /// What the cluster says of it.
         source: ClientError,
     },
+    /// A node that is none of the cluster's.
+    #[error("node {node} is no member of this cluster: highwater cluster status shows who is")]
+    NoMember {
+        /// Which one.
+        node: u64,
+    },
     /// The nodes are described in a way that makes no client.
     #[error(transparent)]
     Nodes(#[from] BuildError),
@@ -162,6 +168,7 @@ impl CliError {
             | Self::Config(_)
             | Self::Server(ServerError::Config(_))
             | Self::Inspect(InspectError::NotDataDirectory { .. }) => Exit::Usage,
+            Self::NoMember { .. } => Exit::NotFound,
             Self::Harness(_)
             | Self::Output { .. }
             | Self::Runtime { .. }
@@ -184,12 +191,13 @@ impl CliError {
             Self::Nodes(_) => "invalid_url",
             Self::History { .. } => "invalid_history",
             Self::Open { .. } => "cannot_open",
+            Self::NoMember { .. } => "unknown_member",
             Self::Harness(_) => "harness_failure",
             Self::Output { .. } | Self::Runtime { .. } => "internal",
             Self::Config(_) | Self::Server(ServerError::Config(_)) => "invalid_config",
             Self::Inspect(_) => "not_inspected",
             Self::Server(ServerError::Bind { .. }) => "cannot_listen",
-            Self::Server(ServerError::Store(_)) => "directory_refused",
+            Self::Server(ServerError::Store(_) | ServerError::RolledBack(_)) => "directory_refused",
             Self::Server(ServerError::Formation(_)) => "cluster_refused",
             Self::Server(_) => "node_ended",
         }

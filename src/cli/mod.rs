@@ -2,6 +2,7 @@
 //! only `output` prints, and only [`main`] makes an exit code.
 
 mod args;
+mod can_stop;
 mod cluster;
 mod demo;
 mod error;

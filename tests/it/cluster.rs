@@ -264,3 +264,27 @@ async fn a_node_that_is_told_to_stop_does_not_wait_for_what_nobody_serves() {
     let ended = ended.expect("it waits for the request");
     assert!(ended.iter().all(ExitStatus::success), "{ended:?}");
 }
+
+fn can_stop(cluster: &LocalCluster, node: &str) -> (i32, String) {
+    let url = cluster.urls().join(",");
+    let said = crate::cli::highwater(&["cluster", "status", "--can-stop", node, "--url", &url]);
+    (said.exit, format!("{}{}", said.out, said.err))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whether_a_node_can_be_stopped_is_the_exit_code_with_the_arithmetic() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    world::wait_until_all_have_the_log(&cluster.urls()[0]).await;
+    assert_eq!(can_stop(&cluster, "2").0, 0);
+    assert_eq!(can_stop(&cluster, "9").0, 3);
+
+    cluster.kill(&[3]).await.unwrap();
+    cluster.leader(PATIENCE).await.unwrap();
+
+    let (exit, text) = can_stop(&cluster, "2");
+    assert_eq!(exit, 8, "{text}");
+    let told = "node 2 cannot be stopped: of 3 voters 1 would serve on, and 2 must; node 3 does not answer\n";
+    assert_eq!(text, told);
+    assert_eq!(can_stop(&cluster, "3").0, 0);
+}
