@@ -160,26 +160,23 @@ impl LocalCluster {
     /// The directory that a node is started with.
     #[must_use]
     pub fn data_dir(&self, id: u64) -> Option<&Path> {
-        let mut nodes = self.nodes.iter();
-        nodes
-            .find(|node| node.id == id)
-            .map(|node| node.data_dir.as_path())
+        self.node(id).map(|node| node.data_dir.as_path())
     }
 
     /// Where a node listens for its peers.
     #[must_use]
     pub fn peer_address(&self, id: u64) -> Option<SocketAddr> {
-        let mut nodes = self.nodes.iter();
-        nodes
-            .find(|node| node.id == id)
-            .map(|node| node.peer.address())
+        self.node(id).map(|node| node.peer.address())
     }
 
     /// The process of a node, while it runs.
     #[must_use]
     pub fn pid(&self, id: u64) -> Option<u32> {
-        let mut nodes = self.nodes.iter();
-        nodes.find(|node| node.id == id)?.pid()
+        self.node(id)?.pid()
+    }
+
+    fn node(&self, id: u64) -> Option<&NodeProcess> {
+        self.nodes.iter().find(|node| node.id == id)
     }
 
     /// Starts every node that does not run.
@@ -237,10 +234,7 @@ impl LocalCluster {
     /// # Errors
     /// [`HarnessError`] where its process cannot be signalled.
     pub fn signal(&self, id: u64, signal: Signal) -> Result<(), HarnessError> {
-        let mut nodes = self.nodes.iter();
-        nodes
-            .find(|node| node.id == id)
-            .map_or(Ok(()), |node| node.signal(signal))
+        self.node(id).map_or(Ok(()), |node| node.signal(signal))
     }
 
     /// Stops a node where it is, as by SIGSTOP, and waits until all of it stands still.
@@ -249,8 +243,7 @@ impl LocalCluster {
     /// [`HarnessError`] where its process cannot be signalled, or does not stand still within the limit.
     pub async fn freeze(&self, id: u64, within: Duration) -> Result<(), HarnessError> {
         let wait = Wait::at_most(within);
-        let mut nodes = self.nodes.iter();
-        let Some(node) = nodes.find(|node| node.id == id) else {
+        let Some(node) = self.node(id) else {
             return Ok(());
         };
         node.signal(Signal::STOP)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinSet;
 
@@ -31,14 +31,17 @@ struct Callers(Arc<Mutex<BTreeMap<u64, u32>>>);
 
 impl Callers {
     fn set(&self, node: u64, pid: u32) {
-        let mut pids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pids.insert(node, pid);
+        self.lock().insert(node, pid);
     }
 
     /// Which node has dialed this connection.
     fn of(&self, connection: (SocketAddr, SocketAddr)) -> Option<u64> {
-        let pids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        process::dialer_of(connection, &pids)
+        process::dialer_of(connection, &self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u32>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -76,34 +76,27 @@ mod tests {
     /// A member that lags so far behind, or does not answer.
     fn member(id: u64, role: MemberRole, lag: Option<u64>) -> MemberBody {
         MemberBody {
-            id,
-            role,
-            api: String::new(),
-            peer: String::new(),
             reachable: Some(lag.is_some()),
-            match_index: None,
             lag,
-            version: None,
-            applied_index: None,
-            state_hash: None,
-            log_entries: None,
-            log_bytes: None,
-            log_bytes_appended: None,
-            snapshot_index: None,
+            ..MemberBody::unknown(id, role)
+        }
+    }
+
+    /// A cluster of these that node 1 leads, or nobody.
+    fn cluster(leader: Option<u64>, members: Vec<MemberBody>) -> ClusterBody {
+        ClusterBody {
+            cluster: "c".to_owned(),
+            epoch: 1,
+            node: 1,
+            leader,
+            term: 3,
+            members,
+            tolerates_loss_of: None,
         }
     }
 
     fn asked(node: u64, members: Vec<MemberBody>) -> (bool, String) {
-        let cluster = ClusterBody {
-            cluster: "c".to_owned(),
-            epoch: 1,
-            node: 1,
-            leader: Some(1),
-            term: 3,
-            members,
-            tolerates_loss_of: None,
-        };
-        let answer = CanStop::of(node, &cluster).unwrap();
+        let answer = CanStop::of(node, &cluster(Some(1), members)).unwrap();
         (answer.can_stop, answer.text())
     }
 
@@ -176,15 +169,7 @@ mod tests {
 
     #[test]
     fn without_a_leader_nobody_knows() {
-        let cluster = ClusterBody {
-            cluster: "c".to_owned(),
-            epoch: 1,
-            node: 1,
-            leader: None,
-            term: 3,
-            members: three([Some(0); 3]),
-            tolerates_loss_of: None,
-        };
+        let cluster = cluster(None, three([Some(0); 3]));
 
         let answer = CanStop::of(2, &cluster).unwrap();
 

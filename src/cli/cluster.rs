@@ -144,20 +144,8 @@ mod tests {
             leader: None,
             term: 3,
             members: vec![MemberBody {
-                id: 1,
-                role: MemberRole::Follower,
-                api: "127.0.0.1:7101".to_owned(),
-                peer: "127.0.0.1:7201".to_owned(),
-                reachable: None,
                 match_index: Some(17),
-                lag: None,
-                version: None,
-                applied_index: None,
-                state_hash: None,
-                log_entries: None,
-                log_bytes: None,
-                log_bytes_appended: None,
-                snapshot_index: None,
+                ..MemberBody::unknown(1, MemberRole::Follower)
             }],
             tolerates_loss_of: None,
         };

@@ -54,6 +54,29 @@ pub struct MemberBody {
     pub snapshot_index: Option<u64>,
 }
 
+#[cfg(test)]
+impl MemberBody {
+    /// One of which nothing more is known.
+    pub(crate) fn unknown(id: u64, role: MemberRole) -> Self {
+        Self {
+            id,
+            role,
+            api: format!("127.0.0.1:{}", 7100 + id),
+            peer: format!("127.0.0.1:{}", 7200 + id),
+            reachable: None,
+            match_index: None,
+            lag: None,
+            version: None,
+            applied_index: None,
+            state_hash: None,
+            log_entries: None,
+            log_bytes: None,
+            log_bytes_appended: None,
+            snapshot_index: None,
+        }
+    }
+}
+
 /// The body of `POST /v1/cluster/transfer-leader`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]

@@ -4,13 +4,13 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use highwater::chaos::{ClusterSize, Connection, FlowFault, HarnessError, Network, Proxy};
+use highwater::chaos::{ClusterSize, Connection, FlowFault, HarnessError, Network};
 use highwater::wire::GrantBody;
 use tokio::time::sleep;
 
 use crate::crowd::{self, Crowd};
 use crate::settings::setting;
-use crate::world::{PATIENCE, POLL_INTERVAL, Watched, World, wait_until_not_ready};
+use crate::world::{PATIENCE, POLL_INTERVAL, Watched, World, proxy_before, wait_until_not_ready};
 
 // pingcap/tidb#46444: a leader that was deposed without knowing it writes its old mark back when it ends.
 #[tokio::test(flavor = "multi_thread")]
@@ -144,8 +144,7 @@ async fn a_follower_that_is_restarted_again_and_again_comes_back_under_the_same_
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_key_a_lost_answer_is_a_gap_and_never_a_value_twice() {
     let world = World::new().await;
-    let to = world.url(1).replace("http://", "").parse().unwrap();
-    let proxy = Proxy::start(to).await.unwrap();
+    let proxy = proxy_before(&world.url(1)).await;
     let answers = &proxy.link().answers;
     answers.set(FlowFault::LoseEvery(NonZeroU64::new(3).unwrap()));
     let mut values = Vec::new();

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::crowd::{self, Crowd, Taken};
 use crate::pauses::{Pauses, tell};
 use crate::settings::setting;
-use crate::world::{PATIENCE, World};
+use crate::world::{PATIENCE, World, proxy_before};
 
 /// Connections at each node that lives on.
 const EACH: usize = 32;
@@ -146,8 +146,7 @@ async fn workers_whose_own_node_dies_repeat_with_their_key_and_get_no_error_and_
 async fn proxies(world: &World) -> Vec<Proxy> {
     let mut proxies = Vec::new();
     for url in world.cluster.urls() {
-        let to = url.strip_prefix("http://").unwrap().parse().unwrap();
-        proxies.push(Proxy::start(to).await.unwrap());
+        proxies.push(proxy_before(&url).await);
     }
     proxies
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use highwater::chaos::{
-    ClusterSize, Connection, HarnessError, LocalCluster, Network, Progress, Recorder, Worker,
+    ClusterSize, Connection, HarnessError, LocalCluster, Network, Progress, Proxy, Recorder, Worker,
 };
 use highwater::client::{Client, Spread};
 use highwater::history::{Checker, LeaseOutcome, Line, Verdict, read_history};
@@ -125,23 +125,26 @@ impl World {
         }
     }
 
-    /// Waits until every node has applied the same entries; all must hold the same state then (I8).
     pub(crate) async fn wait_for_one_state(&self) {
-        let client = self.client();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let shown = client.cluster().await.unwrap();
-            let (first, others) = shown.members.split_first().unwrap();
-            let index = first.applied_index;
-            if index.is_some() && others.iter().all(|other| other.applied_index == index) {
-                let mut others = others.iter();
-                let same = others.all(|other| other.state_hash == first.state_hash);
-                assert!(same, "I8: {shown:#?}");
-                return;
-            }
-            assert!(Instant::now() < deadline, "{shown:#?}");
-            sleep(POLL_INTERVAL).await;
+        wait_for_one_state(&self.client(), PATIENCE).await;
+    }
+}
+
+/// Waits until every node has applied the same entries; all must hold the same state then (I8). Tells its hash.
+pub(crate) async fn wait_for_one_state(client: &Client, within: Duration) -> String {
+    let deadline = Instant::now() + within;
+    loop {
+        let shown = client.cluster().await.unwrap();
+        let (first, others) = shown.members.split_first().unwrap();
+        let index = first.applied_index;
+        if index.is_some() && others.iter().all(|other| other.applied_index == index) {
+            let mut others = others.iter();
+            let same = others.all(|other| other.state_hash == first.state_hash);
+            assert!(same, "I8: {shown:#?}");
+            return first.state_hash.clone().unwrap();
         }
+        assert!(Instant::now() < deadline, "{shown:#?}");
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -264,6 +267,12 @@ impl Seen {
             .filter(|line| matches!(line.outcome, LeaseOutcome::Granted { .. }))
             .count()
     }
+}
+
+/// A proxy in front of this node's API.
+pub(crate) async fn proxy_before(url: &str) -> Proxy {
+    let to = url.strip_prefix("http://").unwrap().parse().unwrap();
+    Proxy::start(to).await.unwrap()
 }
 
 /// Waits until a node says that it is not ready.

@@ -54,11 +54,12 @@ impl Consensus {
             .iter_mut()
             .map(|(id, member)| self.ask(*id, member, deadline));
         join_all(asked).await;
-        judge(self.node(), &self.status(), &view)
+        judge(self.node(), &view)
     }
 }
 
-fn judge(node: NodeId, own: &NodeStatus, view: &ClusterView) -> Option<Diverged> {
+fn judge(node: NodeId, view: &ClusterView) -> Option<Diverged> {
+    let own = view.members.get(&node)?.status.as_ref()?;
     let voters = || view.members.iter().filter(|(_, member)| member.votes);
     let quorum = voters().count() / 2 + 1;
     let others = voters().filter(|(id, _)| **id != node);
@@ -128,7 +129,7 @@ mod tests {
             };
             view.members.insert(id(node), member);
         }
-        let diverged = judge(id(1), own, &view)?;
+        let diverged = judge(id(1), &view)?;
         assert_eq!(diverged.node, id(1));
         Some(diverged.index)
     }

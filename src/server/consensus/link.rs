@@ -80,19 +80,11 @@ impl Link {
         let known = state
             .wait_for(|state| !matches!(state, State::Connecting))
             .await;
-        match known.as_deref() {
-            Ok(State::Up(channel)) => Ok(Arc::clone(channel)),
-            Ok(State::Down(reason)) => Err(NotConnected {
-                reason: Arc::clone(reason),
-            }),
-            Ok(State::Connecting) | Err(_) => Err(NotConnected {
-                reason: "this node is stopping".into(),
-            }),
-        }
+        // An error: the task that connects is gone, whatever it knew last.
+        let known = known.as_deref().unwrap_or(&State::Connecting);
+        known.channel("this node is stopping")
     }
-}
 
-impl Link {
     /// The open connection, where there is one within this time.
     ///
     /// # Errors
@@ -105,16 +97,18 @@ impl Link {
         let is_up = |state: &State| matches!(state, State::Up(_));
         // Whatever it is by then is told below.
         drop(timeout(within, state.wait_for(is_up)).await);
-        let known = state.borrow();
-        match &*known {
-            State::Up(channel) => Ok(Arc::clone(channel)),
-            State::Down(reason) => Err(NotConnected {
-                reason: Arc::clone(reason),
-            }),
-            State::Connecting => Err(NotConnected {
-                reason: "no answer so far".into(),
-            }),
-        }
+        state.borrow().channel("no answer so far")
+    }
+}
+
+impl State {
+    fn channel(&self, connecting: &str) -> Result<Arc<Channel>, NotConnected> {
+        let reason = match self {
+            Self::Up(channel) => return Ok(Arc::clone(channel)),
+            Self::Down(reason) => Arc::clone(reason),
+            Self::Connecting => connecting.into(),
+        };
+        Err(NotConnected { reason })
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use highwater::SequenceName;
 use highwater::chaos::{ClusterSize, Connection, LocalCluster};
+use highwater::client::Client;
 use highwater::wire::{ClusterBody, GrantBody, Number, SequenceBody};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -21,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use self::load::Load;
 use self::samples::{NodeSample, Sample, levels_off, series, snapshots, table};
 use crate::settings::{program, setting};
+use crate::world::wait_for_one_state;
 
 /// Longer than anything takes on a busy machine, but for the run itself.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -61,25 +63,6 @@ async fn shown(url: &str) -> ClusterBody {
     let (status, body) = ask(url, "GET", "/v1/cluster").await;
     assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
     serde_json::from_slice(&body).unwrap()
-}
-
-/// Waits until every node has applied the same entries; all must hold the same state then (I8).
-async fn wait_for_one_state(url: &str) -> String {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let shown = shown(url).await;
-        let (first, others) = shown.members.split_first().unwrap();
-        let applied = first.applied_index;
-        if applied.is_some() && others.iter().all(|other| other.applied_index == applied) {
-            let same = others
-                .iter()
-                .all(|other| other.state_hash == first.state_hash);
-            assert!(same, "I8: {shown:#?}");
-            return first.state_hash.clone().unwrap();
-        }
-        assert!(Instant::now() < deadline, "{shown:#?}");
-        sleep(POLL_INTERVAL).await;
-    }
 }
 
 /// Waits for the end of the load, and looks at the nodes meanwhile.
@@ -274,6 +257,7 @@ async fn memory_disk_and_log_level_off_and_every_value_is_granted_once() {
     cluster.start_all().unwrap();
     cluster.all_ready(PATIENCE).await.unwrap();
     let url = cluster.urls().remove(0);
+    let client = Client::builder().nodes([&url]).build().unwrap();
     let names = (0..SEQUENCES).map(|number| format!("soak.sequence-{number:02}"));
     let names: Vec<SequenceName> = names.map(|name| name.parse().unwrap()).collect();
     for name in &names {
@@ -288,7 +272,7 @@ async fn memory_disk_and_log_level_off_and_every_value_is_granted_once() {
     let samples = run(&mut cluster, &load, wanted).await;
 
     let seconds = begun.elapsed().as_secs_f64();
-    wait_for_one_state(&url).await;
+    wait_for_one_state(&client, PATIENCE).await;
     check_marks(&url, &load).await;
     let sequences = ask(&url, "GET", "/v1/sequences").await;
     let restart = restart(&mut cluster).await;
@@ -296,7 +280,7 @@ async fn memory_disk_and_log_level_off_and_every_value_is_granted_once() {
         load: &load,
         samples: &samples,
         seconds,
-        state_hash: wait_for_one_state(&url).await,
+        state_hash: wait_for_one_state(&client, PATIENCE).await,
         restart,
     };
     outcome.write();
@@ -304,7 +288,7 @@ async fn memory_disk_and_log_level_off_and_every_value_is_granted_once() {
     let after = ask(&url, "GET", "/v1/sequences").await;
     assert!(after == sequences, "a restart changed the sequences");
     check_continuation(&url, &load).await;
-    wait_for_one_state(&url).await;
+    wait_for_one_state(&client, PATIENCE).await;
     check_use(&samples);
     for node in 0..3 {
         assert!(0 < snapshots(&samples, node), "too short for a snapshot");

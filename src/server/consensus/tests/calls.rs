@@ -10,7 +10,6 @@ use crate::server::consensus::frame::{
     FRAME_BYTES_MAX, IN_FLIGHT_MAX, Limits, ping, tagged, untag,
 };
 use crate::server::consensus::handshake::{self, Purpose};
-use crate::server::consensus::link::Link;
 use crate::server::consensus::peers::CallError;
 use crate::server::consensus::protocol::{Call, ForwardReply, Reply, TransferLeaderReply};
 
@@ -309,16 +308,7 @@ async fn a_silent_connection_is_given_up_and_made_again() {
         ..Timing::default().into()
     };
     let caller = Caller::new();
-    let hello = caller
-        .peers
-        .hello(id(NODE), &member(NODE, address), Purpose::Calls);
-    let link = Link::start(
-        address.into(),
-        hello,
-        limits,
-        &caller.tasks,
-        &Promises::default(),
-    );
+    let link = caller.link_to(address, limits);
 
     let mut first = silent_peer(&socket, Purpose::Calls).await;
     let call = link
@@ -349,16 +339,7 @@ async fn a_connection_with_signs_of_life_is_kept_however_late_its_answers() {
         ..Timing::default().into()
     };
     let caller = Caller::new();
-    let hello = caller
-        .peers
-        .hello(id(NODE), &member(NODE, address), Purpose::Calls);
-    let link = Link::start(
-        address.into(),
-        hello,
-        limits,
-        &caller.tasks,
-        &Promises::default(),
-    );
+    let link = caller.link_to(address, limits);
     let mut peer = silent_peer(&socket, Purpose::Calls).await;
     let channel = within(link.channel()).await.unwrap();
     let call = channel.send(&Call::Status).await.unwrap();

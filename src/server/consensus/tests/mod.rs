@@ -30,8 +30,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use super::frame::Connection;
+use super::frame::{Connection, Limits};
 use super::handshake::{self, Answer, HELLO_BYTES_MAX, Hello, Party, Purpose, Refusal};
+use super::link::Link;
 use super::listener::Listener;
 use super::peers::{LocalNode, Peers};
 use super::promises::{Beginning, Promises};
@@ -228,6 +229,20 @@ impl Caller {
             peers: Peers::new(local(1), Timing::default(), tasks.clone()),
             tasks,
         }
+    }
+
+    /// A connection for calls with these limits.
+    fn link_to(&self, address: SocketAddr, limits: Limits) -> Link {
+        let hello = self
+            .peers
+            .hello(id(NODE), &member(NODE, address), Purpose::Calls);
+        Link::start(
+            address.into(),
+            hello,
+            limits,
+            &self.tasks,
+            &Promises::default(),
+        )
     }
 
     async fn client_to(&self, member: &Member) -> super::network::PeerClient {

@@ -251,6 +251,19 @@ pub(super) async fn sequence(nodes: &[StoredNode], name: &str) -> Command {
     }
 }
 
+/// Three nodes that have stopped after all of them applied the same entries, and the last of these.
+async fn stopped_at_one_entry() -> (Cluster, Option<LogId>) {
+    let cluster = cluster(3).await;
+    let nodes = cluster.start(Retention::default()).await;
+    sequence(&nodes, "s").await;
+    let applied = stored_leader(&nodes).await.applied();
+    wait_until(|| nodes.iter().all(|node| applied <= node.applied())).await;
+    for node in nodes {
+        node.stop().await;
+    }
+    (cluster, applied)
+}
+
 /// A proposal of no batch, so long after the one before.
 fn nothing_after(elapsed_ms: u32) -> Proposal {
     Proposal {
@@ -268,14 +281,7 @@ fn large_batch(command: Command) -> Vec<Command> {
 // openraft#1511: recovered means by whole log ids; the log that replaced the lost tail is shorter, and nobody writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_tail_was_replaced_by_a_shorter_log_recovers_in_an_idle_cluster() {
-    let cluster = cluster(3).await;
-    let nodes = cluster.start(Retention::default()).await;
-    sequence(&nodes, "s").await;
-    let applied = stored_leader(&nodes).await.applied();
-    wait_until(|| nodes.iter().all(|node| applied <= node.applied())).await;
-    for node in nodes {
-        node.stop().await;
-    }
+    let (cluster, applied) = stopped_at_one_entry().await;
     let (lonely, others) = cluster.places.split_last().unwrap();
     lonely.append_tail(vec![nothing_after(0); 20]).await;
     let mut nodes = Vec::new();
@@ -299,14 +305,7 @@ async fn a_node_whose_tail_was_replaced_by_a_shorter_log_recovers_in_an_idle_clu
 // Two logs that Raft takes for one: the same log id, and another entry. No node can see it but by its state.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_state_is_not_the_majoritys_is_told_so_and_the_others_are_not() {
-    let cluster = cluster(3).await;
-    let nodes = cluster.start(Retention::default()).await;
-    sequence(&nodes, "s").await;
-    let applied = stored_leader(&nodes).await.applied();
-    wait_until(|| nodes.iter().all(|node| applied <= node.applied())).await;
-    for node in nodes {
-        node.stop().await;
-    }
+    let (cluster, applied) = stopped_at_one_entry().await;
     for (place, elapsed_ms) in cluster.places.iter().zip([0, 0, 5]) {
         place.append_tail(vec![nothing_after(elapsed_ms)]).await;
     }
