@@ -6,7 +6,10 @@
 mod cluster;
 mod key;
 
-pub use cluster::{ClusterBody, MemberBody, MemberRole, TransferBody, TransferredBody};
+pub use cluster::{
+    AdmitBody, AdmittedBody, AdmittedMemberBody, ClusterBody, MemberBody, MemberChangedBody,
+    MemberRole, MembersBody, ReplaceBody, TransferBody, TransferredBody,
+};
 pub(crate) use key::KEY_HEADER;
 pub use key::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
 

@@ -1,5 +1,7 @@
 //! A whole cluster of node processes in one directory of this machine.
 
+mod members;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -10,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::HarnessError;
 use super::network::{Network, PeerPort};
-use super::node::{NodeProcess, POLL_INTERVAL, Program, Wait};
+use super::node::{NodeOrigin, NodeProcess, POLL_INTERVAL, Program, Wait};
 use super::ports::ClaimedPort;
 use crate::wire::ClusterBody;
 
@@ -58,6 +60,8 @@ pub struct LocalCluster {
     nodes: Vec<NodeProcess>,
     network: Option<Network>,
     http: reqwest::Client,
+    /// How many nodes there ever were: each has a directory of its own.
+    count: u64,
 }
 
 impl LocalCluster {
@@ -73,11 +77,14 @@ impl LocalCluster {
         let wanted = usize::try_from(size.nodes()).unwrap_or(usize::MAX);
         let mut apis = ClaimedPort::claim(wanted.saturating_mul(2))?;
         let peers = apis.split_off(wanted);
+        let file = directory.join("cluster.toml");
         let nodes: Vec<NodeProcess> = (1..)
             .zip(apis.into_iter().zip(peers))
-            .map(|(id, (api, peer))| NodeProcess::new(directory, id, api, peer))
+            .map(|(id, (api, peer))| {
+                let origin = NodeOrigin::Formation(file.clone());
+                NodeProcess::new(directory, id, origin, (api, peer))
+            })
             .collect();
-        let file = directory.join("cluster.toml");
         write_cluster_file(&file, &nodes)?;
         // Each question on a connection of its own: a kept one may lead to a process that is gone.
         let http = reqwest::Client::builder()
@@ -95,6 +102,7 @@ impl LocalCluster {
             nodes,
             network: None,
             http,
+            count: size.nodes(),
         })
     }
 
@@ -142,6 +150,13 @@ impl LocalCluster {
     pub fn urls(&self) -> Vec<String> {
         let url = |node: &NodeProcess| format!("http://{}", node.api.address());
         self.nodes.iter().map(url).collect()
+    }
+
+    /// The API address of one node.
+    #[must_use]
+    pub fn url(&self, id: u64) -> Option<String> {
+        let node = self.node(id)?;
+        Some(format!("http://{}", node.api.address()))
     }
 
     /// The same without one node's.
@@ -193,7 +208,7 @@ impl LocalCluster {
     /// [`HarnessError`] where a process cannot be started.
     pub fn start(&mut self, ids: &[u64]) -> Result<(), HarnessError> {
         for node in self.nodes.iter_mut().filter(|node| ids.contains(&node.id)) {
-            node.start(&self.program, &self.file, &self.settings)?;
+            node.start(&self.program, &self.settings)?;
             if let (Some(network), Some(pid)) = (&self.network, node.pid()) {
                 network.belongs_to(node.id, pid);
             }

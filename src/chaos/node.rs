@@ -66,6 +66,15 @@ impl Program {
     }
 }
 
+/// How a node comes into its cluster.
+#[derive(Debug)]
+pub(super) enum NodeOrigin {
+    /// By this cluster file.
+    Formation(PathBuf),
+    /// Admitted by one of the nodes at these addresses.
+    Join(Vec<String>),
+}
+
 /// A node: where it is, and its process while it runs.
 #[derive(Debug)]
 pub(super) struct NodeProcess {
@@ -75,6 +84,7 @@ pub(super) struct NodeProcess {
     /// Where its peers dial it, if that is not where it listens.
     pub(super) peer_proxy: Option<ClaimedPort>,
     pub(super) data_dir: PathBuf,
+    origin: NodeOrigin,
     log: PathBuf,
     child: Option<Child>,
     /// The pipe whose end ends the node. Kept apart from the child, which closes it as soon as it is waited for.
@@ -83,13 +93,19 @@ pub(super) struct NodeProcess {
 
 impl NodeProcess {
     /// A node that does not run yet; its data and its log will be in `directory`.
-    pub(super) fn new(directory: &Path, id: u64, api: ClaimedPort, peer: ClaimedPort) -> Self {
+    pub(super) fn new(
+        directory: &Path,
+        id: u64,
+        origin: NodeOrigin,
+        (api, peer): (ClaimedPort, ClaimedPort),
+    ) -> Self {
         Self {
             id,
             api,
             peer,
             peer_proxy: None,
             data_dir: directory.join(format!("node-{id}")),
+            origin,
             log: directory.join(format!("node-{id}.log")),
             child: None,
             lifeline: None,
@@ -114,7 +130,6 @@ impl NodeProcess {
     pub(super) fn start(
         &mut self,
         program: &Program,
-        cluster_file: &Path,
         settings: &[String],
     ) -> Result<(), HarnessError> {
         if self.runs() {
@@ -133,9 +148,7 @@ impl NodeProcess {
         command
             .args(&program.arguments)
             .arg("serve")
-            .arg("--cluster")
-            .arg(cluster_file)
-            .args(["--node", &self.id.to_string()])
+            .args(self.entrance())
             .arg("--data-dir")
             .arg(&self.data_dir)
             .args(settings);
@@ -163,6 +176,22 @@ impl NodeProcess {
         self.lifeline = child.stdin.take();
         self.child = Some(child);
         Ok(())
+    }
+
+    fn entrance(&self) -> Vec<OsString> {
+        match &self.origin {
+            NodeOrigin::Formation(file) => {
+                let node = self.id.to_string().into();
+                vec!["--cluster".into(), file.into(), "--node".into(), node]
+            }
+            NodeOrigin::Join(urls) => {
+                let (api, peer) = (self.api.address(), self.peer.address());
+                let addresses = ["--listen".into(), api.to_string().into()].into_iter();
+                let peer = ["--peer-listen".into(), peer.to_string().into()];
+                let join = ["--join".into(), urls.join(",").into()];
+                addresses.chain(peer).chain(join).collect()
+            }
+        }
     }
 
     /// Sends a signal, if its process runs.
@@ -276,7 +305,7 @@ impl NodeProcess {
         }
     }
 
-    fn last_line(&self) -> String {
+    pub(super) fn last_line(&self) -> String {
         let tail = read_tail(&self.log).unwrap_or_default();
         let line = tail.lines().rev().find(|line| !line.trim().is_empty());
         line.unwrap_or("it logged nothing").to_owned()

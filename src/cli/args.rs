@@ -7,9 +7,9 @@ use super::error::CliError;
 use crate::client::Client;
 use crate::sequence::{RangeCount, RangeError};
 
-/// Which nodes to call, and for how long.
+/// Which nodes to call.
 #[derive(Debug, clap::Args)]
-pub(super) struct Connect {
+pub(super) struct NodeUrls {
     /// Nodes to call, separated by commas: the next one is asked where one does not serve
     #[arg(
         long = "url",
@@ -19,6 +19,13 @@ pub(super) struct Connect {
         value_delimiter = ','
     )]
     urls: Vec<String>,
+}
+
+/// Which nodes to call, and for how long.
+#[derive(Debug, clap::Args)]
+pub(super) struct Connect {
+    #[command(flatten)]
+    nodes: NodeUrls,
     /// How long to try in all, 50ms to 60s
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
@@ -26,6 +33,12 @@ pub(super) struct Connect {
 
 impl Connect {
     pub(super) fn client(&self) -> Result<Client, CliError> {
+        self.nodes.client(self.timeout)
+    }
+}
+
+impl NodeUrls {
+    pub(super) fn client(&self, deadline: Duration) -> Result<Client, CliError> {
         Ok(Client::builder()
             // A comma at the end is no node.
             .nodes(
@@ -34,7 +47,7 @@ impl Connect {
                     .map(|url| url.trim())
                     .filter(|url| !url.is_empty()),
             )
-            .deadline(self.timeout)
+            .deadline(deadline)
             .build()?)
     }
 }

@@ -91,6 +91,12 @@ fn text(cluster: &ClusterBody) -> String {
     if let Some(losses) = tolerates_loss_of {
         text.push_str(&format!("tolerates the loss of {losses} more\n"));
     }
+    text.push_str(&members_table(members).to_string());
+    text
+}
+
+/// One row a member.
+pub(super) fn members_table(members: &[MemberBody]) -> Table {
     let heading = [
         "ID",
         "ROLE",
@@ -101,13 +107,11 @@ fn text(cluster: &ClusterBody) -> String {
         "LAG",
         "VERSION",
     ];
-    let table = members
+    members
         .iter()
         .fold(Table::new().row(heading), |table, member| {
             table.row(row(member))
-        });
-    text.push_str(&table.to_string());
-    text
+        })
 }
 
 fn row(member: &MemberBody) -> [String; 8] {

@@ -86,6 +86,18 @@ pub(super) enum CliError {
         /// Which one.
         node: u64,
     },
+    /// Nobody is there to vote.
+    #[error("no new node has joined: start one with highwater serve --join, then repeat this")]
+    NoLearner,
+    /// It is not clear who is meant.
+    #[error(
+        "nodes {} are learners: name the one that is to vote",
+        listed(learners)
+    )]
+    SeveralLearners {
+        /// All that there are.
+        learners: Vec<u64>,
+    },
     /// The nodes are described in a way that makes no client.
     #[error(transparent)]
     Nodes(#[from] BuildError),
@@ -162,6 +174,7 @@ impl CliError {
                 ClientError::Unknown { .. } => Exit::TimedOut,
             },
             Self::Usage { .. }
+            | Self::SeveralLearners { .. }
             | Self::Nodes(_)
             | Self::History { .. }
             | Self::Open { .. }
@@ -169,6 +182,7 @@ impl CliError {
             | Self::Server(ServerError::Config(_))
             | Self::Inspect(InspectError::NotDataDirectory { .. }) => Exit::Usage,
             Self::NoMember { .. } => Exit::NotFound,
+            Self::NoLearner => Exit::Unavailable,
             Self::Harness(_)
             | Self::Output { .. }
             | Self::Runtime { .. }
@@ -192,13 +206,16 @@ impl CliError {
             Self::History { .. } => "invalid_history",
             Self::Open { .. } => "cannot_open",
             Self::NoMember { .. } => "unknown_member",
+            Self::NoLearner => "no_learner",
+            Self::SeveralLearners { .. } => "several_learners",
             Self::Harness(_) => "harness_failure",
             Self::Output { .. } | Self::Runtime { .. } => "internal",
             Self::Config(_) | Self::Server(ServerError::Config(_)) => "invalid_config",
             Self::Inspect(_) => "not_inspected",
             Self::Server(ServerError::Bind { .. }) => "cannot_listen",
             Self::Server(ServerError::Store(_) | ServerError::RolledBack(_)) => "directory_refused",
-            Self::Server(ServerError::Formation(_)) => "cluster_refused",
+            Self::Server(ServerError::Formation(_) | ServerError::Join(_)) => "cluster_refused",
+            Self::Server(ServerError::Removed(_)) => "node_removed",
             Self::Server(_) => "node_ended",
         }
     }
@@ -210,6 +227,11 @@ impl CliError {
             _ => None,
         }
     }
+}
+
+fn listed(ids: &[u64]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    ids.join(", ")
 }
 
 /// The error and its causes on one line.

@@ -8,6 +8,7 @@ mod demo;
 mod error;
 mod inspect;
 mod lease;
+mod member;
 mod output;
 mod sequence;
 mod serve;
@@ -66,6 +67,8 @@ enum Verb {
     Sequence(sequence::Args),
     /// Look at the cluster
     Cluster(cluster::Args),
+    /// List, add, promote, demote, remove and replace the cluster's nodes while it serves
+    Member(member::Args),
     /// Look into a stopped node's data directory, and tell whether the node would start from it
     Inspect(inspect::Args),
     /// Check recorded histories for values granted twice, out of order or lost
@@ -118,6 +121,7 @@ fn run(verb: Verb, output: &Output) -> Result<Exit, CliError> {
         Verb::Lease(args) => lease::run(&args, output),
         Verb::Sequence(args) => sequence::run(args, output),
         Verb::Cluster(args) => cluster::run(&args, output),
+        Verb::Member(args) => member::run(&args, output),
         Verb::Inspect(args) => inspect::run(&args, output),
         Verb::Verify(args) => verify::run(&args, output),
     }

@@ -12,9 +12,10 @@ use tokio::signal::{self, unix::SignalKind};
 use tokio::sync::oneshot;
 
 use super::error::{CliError, Exit};
+use crate::client::Client;
 use crate::server;
 use crate::server::config::{
-    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, ConfigError, DiskFloor, Exposure,
+    API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, ConfigError, DiskFloor, Entry, Exposure,
     PEER_LISTEN_DEFAULT, SnapshotInterval, Timing, toml_reason,
 };
 use crate::server::telemetry::{self, LogFormat};
@@ -27,6 +28,8 @@ const EXAMPLES: &str = "\
 Examples:
   highwater serve                    one node on 127.0.0.1:7101, ./highwater-data
   highwater serve --cluster cluster.toml --node 1 --data-dir ./data/1
+  highwater serve --join http://127.0.0.1:7101 --data-dir ./data/4 \\
+    --listen 127.0.0.1:7104 --peer-listen 127.0.0.1:7204
 
 The cluster file is the same on every machine:
   [cluster]
@@ -45,6 +48,14 @@ pub(super) struct Args {
     /// Which node of the cluster file this is
     #[arg(long, value_name = "N", env = "HIGHWATER_NODE")]
     pub(super) node: Option<NodeId>,
+    /// Become a new node of the cluster that these nodes belong to, unless the data directory is in one already
+    #[arg(
+        long,
+        value_name = "URL,…",
+        env = "HIGHWATER_JOIN",
+        value_delimiter = ','
+    )]
+    pub(super) join: Vec<String>,
     /// Where this node keeps what must survive; ./highwater-data by default, ./highwater-data/N with a cluster file
     #[arg(long, value_name = "DIR", env = "HIGHWATER_DATA_DIR")]
     pub(super) data_dir: Option<PathBuf>,
@@ -95,6 +106,7 @@ pub(super) struct Args {
 struct FileSettings {
     cluster: Option<PathBuf>,
     node: Option<NodeId>,
+    join: Option<Vec<String>>,
     data_dir: Option<PathBuf>,
     listen: Option<Address>,
     peer_listen: Option<Address>,
@@ -166,6 +178,10 @@ fn config(args: Args) -> Result<Config, CliError> {
     let listen = args.listen.or(file.listen);
     let peer_listen = args.peer_listen.or(file.peer_listen);
     let data_dir = args.data_dir.or(file.data_dir);
+    let join = match args.join {
+        urls if urls.is_empty() => file.join.unwrap_or_default(),
+        urls => urls,
+    };
     let mut config = match (args.cluster.or(file.cluster), args.node.or(file.node)) {
         (Some(path), Some(node)) => {
             let members = ClusterFile::read(&path)?;
@@ -177,12 +193,22 @@ fn config(args: Args) -> Result<Config, CliError> {
                 "--cluster and --node go together: give both or neither",
             ));
         }
-        (None, None) => Config::alone(
+        (None, None) => Config::new(
             data_dir.unwrap_or_else(|| DATA_DIR_DEFAULT.into()),
             address(&listen, API_LISTEN_DEFAULT)?,
             address(&peer_listen, PEER_LISTEN_DEFAULT)?,
         ),
     };
+    if !join.is_empty() {
+        if let Entry::Formation { .. } = config.entry {
+            return Err(CliError::usage(
+                "--join and --cluster exclude each other: a cluster that is there is joined, a new one formed",
+            ));
+        }
+        // An address that is none is told before anything is made.
+        Client::builder().nodes(&join).build()?;
+        config.entry = Entry::Join { urls: join };
+    }
     config.api_listen = listen.unwrap_or(config.api_listen);
     config.peer_listen = peer_listen.unwrap_or(config.peer_listen);
     if config.api_listen == config.peer_listen && config.api_listen.port() != 0 {

@@ -24,6 +24,7 @@ mod call;
 mod changes;
 mod error;
 mod grant;
+mod members;
 mod nodes;
 mod reads;
 
@@ -32,6 +33,7 @@ pub use builder::{BuildError, ClientBuilder, DEADLINE_MAX, DEADLINE_MIN, NODES_M
 pub use changes::{Changes, Run};
 pub use error::{ClientError, Setback, SetbackReason};
 pub use grant::{Created, Grant};
+pub use members::Members;
 pub use nodes::NodeUrl;
 pub use reads::{Consistency, ListQuery, Reads};
 
@@ -239,6 +241,12 @@ impl Client {
         let request = Request::new(Method::POST, path, Effect::Idempotent);
         let answer = self.call(request.with_body(&TransferBody { to })).await?;
         answer.understood(Some)
+    }
+
+    /// The cluster's members, and changes of them.
+    #[must_use]
+    pub fn members(&self) -> Members<'_> {
+        Members::new(self)
     }
 
     /// What the cluster knows of itself.

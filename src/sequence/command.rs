@@ -7,7 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EntryId, IdForm, Origin, Range, RangeCount, Sequence, SequenceName, SessionId, Settings,
+    EntryId, IdForm, NodeCard, Origin, Range, RangeCount, Sequence, SequenceName, SessionId,
+    Settings,
 };
 
 /// The most leases of one command: with the longest names they are still one batch.
@@ -78,6 +79,11 @@ pub(crate) enum Command {
     OpenSession {
         /// Whose batches it will count.
         origin: Origin,
+    },
+    /// Give a node its id, before it becomes a member. One that has an id keeps it, so it can ask again.
+    Admit {
+        /// Who it is.
+        node: NodeCard,
     },
 }
 
@@ -223,6 +229,11 @@ pub(crate) enum Outcome {
         /// The session; `None`: the entry has opened another origin's, and an entry can open one.
         session: Option<SessionId>,
     },
+    /// The node is known.
+    Admitted {
+        /// Under this id, for ever.
+        id: u64,
+    },
 }
 
 /// What a request under a key was answered; refusals are not kept.
@@ -327,6 +338,12 @@ pub(crate) enum Refusal {
         limit: u64,
         /// How long none is forgotten.
         seconds: u64,
+    },
+    /// No further node has room.
+    #[error("the cluster knows {limit} nodes, and no more fit: remove one that is not needed")]
+    TooManyNodes {
+        /// How many do.
+        limit: u64,
     },
 }
 

@@ -33,7 +33,9 @@ pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};
 #[cfg(feature = "server")]
 pub(crate) use state_hash::StateHash;
 #[cfg(feature = "server")]
-pub(crate) use table::{Answer, Kept, Position, Sequence, Session, Table, TableHeader};
+pub(crate) use table::{
+    Answer, Kept, KnownNode, NodeCard, Position, Sequence, Session, Table, TableHeader,
+};
 
 /// Batches for the tests of what carries them.
 #[cfg(all(test, feature = "server"))]

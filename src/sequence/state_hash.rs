@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::{Kept, Sequence, Session, TableHeader};
+use super::table::{Kept, KnownNode, NodeCard, Sequence, Session, TableHeader};
 use super::{Answered, BatchHash, SequenceName, SessionId};
 
 /// 128 bits of BLAKE3 over the table, written as 32 hexadecimal digits.
@@ -39,6 +39,8 @@ pub(super) enum Part<'a> {
     Answer(SessionId, u64, &'a BatchHash, &'a Answered),
     /// A request key.
     Key(&'a Kept),
+    /// A node under its id.
+    Node(u64, &'a KnownNode),
 }
 
 /// The sum of all parts' hashes.
@@ -56,8 +58,8 @@ impl PartsSum {
         self.0 = self.0.wrapping_sub(part.hash());
     }
 
-    /// The hash of these parts and what the table holds beside them.
-    pub(super) fn with_header(self, header: TableHeader) -> StateHash {
+    /// The hash of these parts and what the table holds beside them, the next node id among it.
+    pub(super) fn with_rest(self, header: TableHeader, next_node: u64) -> StateHash {
         let TableHeader {
             epoch,
             state_time_ms,
@@ -65,6 +67,7 @@ impl PartsSum {
         let mut layout = Layout::of(b'H');
         layout.number(epoch);
         layout.number(state_time_ms);
+        layout.number(next_node);
         StateHash(self.0.wrapping_add(layout.hash()))
     }
 }
@@ -76,6 +79,7 @@ impl Part<'_> {
             Self::Session(id, session) => session_hash(id, session),
             Self::Answer(id, number, hash, answered) => answer_hash(id, number, hash, answered),
             Self::Key(kept) => key_hash(kept),
+            Self::Node(id, node) => node_hash(id, node),
         }
     }
 }
@@ -140,6 +144,24 @@ fn key_hash(kept: &Kept) -> u128 {
     for number in [*order, *at_ms, entry.term, entry.index] {
         layout.number(number);
     }
+    layout.hash()
+}
+
+fn node_hash(id: u64, node: &KnownNode) -> u128 {
+    let KnownNode {
+        card: NodeCard {
+            incarnation,
+            api,
+            peer,
+        },
+        member,
+    } = node;
+    let mut layout = Layout::of(b'N');
+    layout.number(id);
+    layout.bytes(&incarnation.to_le_bytes());
+    layout.text(api);
+    layout.text(peer);
+    layout.byte(u8::from(*member));
     layout.hash()
 }
 
@@ -220,7 +242,7 @@ mod tests {
             state_time_ms: 4,
         };
         let golden = [
-            "48 0300000000000000 0400000000000000",
+            "48 0300000000000000 0400000000000000 0100000000000000",
             "53 0200000000000000 6162 \
              0100000000000000 0200000000000000 e803000000000000 0000000000000000 3200000000000000 \
              01 0700000000000000 01 0900000000000000 00",

@@ -5,9 +5,11 @@
 
 mod applying;
 mod keys;
+mod nodes;
 mod sequence;
 mod sessions;
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use imbl::OrdMap;
@@ -17,10 +19,12 @@ use super::state_hash::{Part, PartsSum, StateHash};
 use super::{Applied, Batch, Command, EntryId, Outcome, Refusal, SequenceName, SessionId};
 
 pub(crate) use keys::{Kept, Keys};
+pub(crate) use nodes::{KnownNode, NodeCard};
 pub(crate) use sequence::Sequence;
 pub(crate) use sessions::{Answer, Session, Sessions};
 
 use applying::Applying;
+use nodes::Nodes;
 
 /// The most sequences, retired ones among them: each takes some hundred bytes at every node, and nobody's memory may
 /// grow with other people's typing errors (I9).
@@ -63,6 +67,7 @@ pub(crate) struct Table {
     sequences: OrdMap<SequenceName, Sequence>,
     sessions: Sessions,
     keys: Keys,
+    nodes: Nodes,
     /// Follows these, entry by entry.
     sum: PartsSum,
 }
@@ -89,7 +94,7 @@ impl Table {
 
     /// The hash of all of it: the same on every node that applied the same entries (I8).
     pub(crate) fn state_hash(&self) -> StateHash {
-        self.sum.with_header(self.header)
+        self.sum.with_rest(self.header, self.nodes.next())
     }
 
     /// The state beside the sequences.
@@ -148,9 +153,25 @@ impl Table {
         self.keys.restore(kept, &mut self.sum);
     }
 
-    /// Only these nodes are members: the sessions of others end.
-    pub(crate) fn retain_nodes(&mut self, stays: impl Fn(u64) -> bool) {
+    /// All nodes that have an id.
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Puts back the nodes of a snapshot, and the next id.
+    pub(crate) fn restore_nodes(
+        &mut self,
+        next: u64,
+        nodes: impl IntoIterator<Item = (u64, KnownNode)>,
+    ) {
+        self.nodes.restore(next, nodes, &mut self.sum);
+    }
+
+    /// A membership is committed: only these nodes are members, and the sessions of others end.
+    pub(crate) fn set_members(&mut self, members: BTreeMap<u64, NodeCard>) {
+        let stays = |node| members.contains_key(&node);
         self.sessions.retain_nodes(stays, &mut self.sum);
+        self.nodes.set_members(&members, &mut self.sum);
     }
 
     /// The sequences whose names begin with `prefix` and come after `after`, in the order of their names.

@@ -65,8 +65,8 @@ pub(crate) fn decode<T: DeserializeOwned, const LIMIT: usize>(
 mod tests {
     use super::*;
     use crate::sequence::{
-        Batch, BatchHash, Changes, Command, GrantPart, GrantParts, Origin, RangeCount, RequestKey,
-        SessionId, Settings,
+        Batch, BatchHash, Changes, Command, GrantPart, GrantParts, NodeCard, Origin, RangeCount,
+        RequestKey, SessionId, Settings,
     };
 
     fn batch() -> Batch {
@@ -142,7 +142,7 @@ mod tests {
         05000000 0100000000000000 0200000000000000 6162 03000000 01 \
         0100000000000000 0100000000000000 ffffffffffff1f00 0000000000000000 40420f00";
 
-    /// Those of sessions and request keys.
+    /// Those of sessions, request keys and nodes.
     fn batch_of_a_session() -> Batch {
         let sequence: crate::SequenceName = "ab".parse().unwrap();
         let part = GrantPart {
@@ -166,6 +166,13 @@ mod tests {
                 Command::OpenSession {
                     origin: Origin { node: 4, nonce: 6 },
                 },
+                Command::Admit {
+                    node: NodeCard {
+                        incarnation: 7,
+                        api: "a".to_owned(),
+                        peer: "bc".to_owned(),
+                    },
+                },
             ],
             ..batch()
         }
@@ -173,12 +180,13 @@ mod tests {
 
     const BATCH_OF_A_SESSION_GOLDEN: &str = "\
         0300000000000000 0200000000000000 0100000000000000 09090909090909090909090909090909 \
-        0300000000000000 \
+        0400000000000000 \
         06000000 01000000000000000000000000000000 02000000000000000000000000000000 \
         0100000000000000 0200000000000000 6162 03000000 00 \
         07000000 01000000000000000000000000000000 02000000000000000000000000000000 \
         0200000000000000 6162 0500000000000000 \
-        08000000 0400000000000000 06000000000000000000000000000000";
+        08000000 0400000000000000 06000000000000000000000000000000 \
+        09000000 07000000000000000000000000000000 0100000000000000 61 0200000000000000 6263";
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -31,10 +31,8 @@ const SNAPSHOT_ENTRIES: std::ops::RangeInclusive<u64> = 100..=100_000;
 pub(crate) struct Config {
     /// Where all its durable state is.
     pub(crate) data_dir: PathBuf,
-    /// Which member of the cluster it is.
-    pub(crate) node: NodeId,
-    /// The members that a new cluster is formed of, this node among them.
-    pub(crate) members: BTreeMap<NodeId, MemberConfig>,
+    /// How it comes into a cluster.
+    pub(crate) entry: Entry,
     /// Where it listens for workers; the members' file says where they reach it.
     pub(crate) api_listen: Address,
     /// Where it listens for peers.
@@ -49,6 +47,25 @@ pub(crate) struct Config {
     pub(crate) disk_free_min: DiskFloor,
     /// After how many entries a snapshot is taken.
     pub(crate) snapshot_interval: SnapshotInterval,
+}
+
+/// How a node comes into a cluster, as long as its directory is in none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It is a cluster by itself.
+    Alone,
+    /// It forms one with the others of its cluster file.
+    Formation {
+        /// Which of them it is.
+        node: NodeId,
+        /// All of them.
+        members: BTreeMap<NodeId, MemberConfig>,
+    },
+    /// It asks a cluster to be admitted.
+    Join {
+        /// The API of some of its nodes.
+        urls: Vec<String>,
+    },
 }
 
 /// What a lease of a sequence that is not there does at this node.
@@ -80,18 +97,12 @@ pub(crate) enum Exposure {
 }
 
 impl Config {
-    /// A node by itself: a durable cluster of one.
+    /// A node that listens there, and is a durable cluster of one unless told otherwise.
     #[must_use]
-    pub(crate) fn alone(data_dir: PathBuf, api_listen: Address, peer_listen: Address) -> Self {
-        let node = NodeId::from(1);
-        let own = MemberConfig {
-            api: api_listen.clone(),
-            peer: peer_listen.clone(),
-        };
+    pub(crate) fn new(data_dir: PathBuf, api_listen: Address, peer_listen: Address) -> Self {
         Self {
             data_dir,
-            node,
-            members: BTreeMap::from([(node, own)]),
+            entry: Entry::Alone,
             api_listen,
             peer_listen,
             exposure: Exposure::Loopback,
@@ -121,16 +132,11 @@ impl Config {
             return Err(ConfigError::UnknownNode { node, known });
         };
         Ok(Self {
-            data_dir,
-            node,
-            api_listen: own.api.clone(),
-            peer_listen: own.peer.clone(),
-            members: file.members.clone(),
-            exposure: Exposure::Loopback,
-            timing: Timing::default(),
-            auto_create: AutoCreate::Off,
-            disk_free_min: DiskFloor::default(),
-            snapshot_interval: SnapshotInterval::default(),
+            entry: Entry::Formation {
+                node,
+                members: file.members.clone(),
+            },
+            ..Self::new(data_dir, own.api.clone(), own.peer.clone())
         })
     }
 
@@ -403,7 +409,7 @@ mod tests {
 
         assert_eq!(file.name, "local");
         assert_eq!(config.api_listen.as_str(), "127.0.0.1:7102");
-        assert_eq!(config.members.len(), 2);
+        assert!(matches!(config.entry, Entry::Formation { members, .. } if members.len() == 2));
     }
 
     #[test]
@@ -506,7 +512,7 @@ mod tests {
     #[test]
     fn an_address_that_strangers_reach_needs_leave() {
         let open: Address = "0.0.0.0:0".parse().unwrap();
-        let mut config = Config::alone("d".into(), open.clone(), open.clone());
+        let mut config = Config::new("d".into(), open.clone(), open.clone());
 
         assert_eq!(
             config.bind_address(&open).unwrap_err().to_string(),

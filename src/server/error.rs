@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use super::config::ConfigError;
-use super::consensus::{ConsensusError, Diverged, FormationError, RolledBack};
+use super::consensus::{ConsensusError, Diverged, FormationError, Removed, RolledBack};
+use super::joining::JoinError;
 use super::store::StoreError;
 use super::types::Address;
 
@@ -40,6 +41,12 @@ pub(crate) enum ServerError {
     /// It cannot be part of the cluster.
     #[error(transparent)]
     Formation(#[from] FormationError),
+    /// It cannot join the cluster.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// Its cluster goes on without it.
+    #[error(transparent)]
+    Removed(#[from] Removed),
     /// Raft did not start.
     #[error(transparent)]
     Consensus(#[from] ConsensusError),
@@ -272,6 +279,11 @@ mod tests {
             ServerError::Bind { listening: Listening::Peers, address: address(), source: os(99) },
             ServerError::Bind { listening: Listening::Api, address: "127.0.0.1:80".parse().unwrap(), source: os(13) }
         ],
+        ServerError::Join(_) => [
+            ServerError::Join(JoinError::Refused { reason: "REASON".to_owned() }),
+            ServerError::Join(JoinError::NotUnderstood { reason: "REASON".to_owned() })
+        ],
+        ServerError::Removed(_) => [ServerError::Removed(Removed { node: node(3), told_by: node(1) })],
         ServerError::Consensus(_) => [ServerError::Consensus(ConsensusError::Store(
             openraft::errors::Fatal::Stopped
         ))],

@@ -10,7 +10,9 @@ pub(crate) mod config;
 pub(crate) mod consensus;
 mod error;
 pub(crate) mod formats;
+mod joining;
 mod open_files;
+mod sockets;
 pub(crate) mod store;
 pub(crate) mod tasks;
 #[cfg(feature = "cli")]
@@ -18,10 +20,9 @@ pub(crate) mod telemetry;
 pub(crate) mod types;
 
 use std::future::Future;
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -30,18 +31,18 @@ use tokio_util::sync::CancellationToken;
 
 use self::api::{Api, Service};
 use self::batcher::Batcher;
-use self::config::Config;
+use self::config::{Config, Entry};
 use self::consensus::{
     Beginning, Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Promise,
     Proposer, Retention,
 };
-use self::error::Listening;
 pub(crate) use self::error::ServerError;
+use self::sockets::Sockets;
 use self::store::{DataDir, FormationRecord, Identity, Space, Store, StoreClosed, StoreFailed};
 #[cfg(feature = "cli")]
 pub(crate) use self::store::{EntryView, InspectError, Inspection, Verdict, VoteView, inspect};
 use self::tasks::Tasks;
-use self::types::{Address, LogId, NodeId};
+use self::types::{LogId, Member, NodeId};
 
 /// How long open requests are waited for at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,15 +70,15 @@ pub(crate) async fn run(config: Config, stop: impl Future<Output = ()>) -> Resul
         Either::Right((started, _)) => started.map(Some),
     };
     let (consensus, ended) = match started {
-        Ok(Some(consensus)) => {
-            let ended = match select(stop, pin!(node.ended(&consensus))).await {
+        Ok(Some(started)) => {
+            let ended = match select(stop, pin!(node.ended(&started))).await {
                 Either::Left(((), _)) => {
                     tracing::info!("stopping");
                     Ok(())
                 }
                 Either::Right((ended, _)) => Err(ended),
             };
-            (Some(consensus), ended)
+            (Some(started.0), ended)
         }
         Ok(None) => (None, Ok(())),
         Err(error) => (None, Err(error)),
@@ -97,11 +98,11 @@ pub(crate) async fn run(config: Config, stop: impl Future<Output = ()>) -> Resul
 
 /// A node whose listeners are open and whose directory is locked.
 struct Node {
-    plan: Plan,
+    /// This node's id, once it is known.
+    id: Arc<OnceLock<NodeId>>,
     config: Config,
     dir: DataDir,
-    peer_listener: TcpListener,
-    api_listener: TcpListener,
+    sockets: Sockets,
     connections_max: usize,
     http: axum_server::Handle<SocketAddr>,
     service: watch::Sender<Option<Arc<Service>>>,
@@ -115,22 +116,25 @@ struct Node {
     tasks: Tasks,
 }
 
+/// What is known of a node's place in a cluster when it starts.
+enum Entrance {
+    Known(Plan),
+    /// It is given an id by the cluster of these nodes.
+    Joins(Vec<String>),
+}
+
 impl Node {
     fn listen(config: Config) -> Result<Self, ServerError> {
         // What was told wrongly is refused before anything is made.
-        let peer_at = config.bind_address(&config.peer_listen)?;
-        let api_at = config.bind_address(&config.api_listen)?;
         let connections_max = open_files::connections_max()?;
-        let peer_listener = bind(Listening::Peers, &config.peer_listen, peer_at)?;
-        let api_listener = bind(Listening::Api, &config.api_listen, api_at)?;
+        let sockets = Sockets::bind(&config)?;
         let dir = DataDir::open(&config.data_dir)?;
         Store::refuse_orphan(&dir)?;
         Ok(Self {
-            plan: plan(&config, &api_listener, &peer_listener),
+            id: Arc::default(),
             config,
             dir,
-            peer_listener,
-            api_listener,
+            sockets,
             connections_max,
             http: axum_server::Handle::new(),
             service: watch::Sender::new(None),
@@ -142,22 +146,32 @@ impl Node {
         })
     }
 
-    /// Starts everything from the outside in: what answers `starting`, then the cluster's forming, the store, Raft,
-    /// and at last the service.
-    async fn start(&mut self) -> Result<Consensus, ServerError> {
+    /// Starts everything from the outside in: what answers `starting`, then the cluster's forming or the joining of one, the
+    /// store, Raft, and at last the service.
+    async fn start(&mut self) -> Result<(Consensus, Plan), ServerError> {
         let (identity, identity_seen) = watch::channel(self.dir.identity().clone());
         let (inbound, inbound_seen) = watch::channel(None);
-        self.serve_peers(identity_seen, inbound_seen)?;
+        let entrance = self.entrance();
+        if let Entrance::Known(plan) = &entrance {
+            self.serve_peers(plan, identity_seen.clone(), inbound_seen.clone())?;
+        }
         self.serve_api()?;
         // From here on something is written.
         let space = Space::of(&self.dir)?;
         space.await_room().await;
 
-        let record = consensus::form(&mut self.dir, &self.plan, &identity).await?;
+        let plan = match entrance {
+            Entrance::Known(plan) => plan,
+            Entrance::Joins(urls) => {
+                let plan = self.join(&urls, &identity).await?;
+                self.serve_peers(&plan, identity_seen, inbound_seen)?;
+                plan
+            }
+        };
+        let record = consensus::form(&mut self.dir, &plan, &identity).await?;
         let store = open_store(&self.dir)?;
         // A directory that is refused is left as it was, so this comes after all that may refuse it.
-        self.write_ready_file()?;
-        warn_if_even(record.members.len());
+        self.sockets.write_ready_file(self.dir.path(), plan.node)?;
         let (disk, disk_watch) = store.disk(space, self.config.disk_free_min.bytes());
         self.tasks.spawn(disk_watch.run());
         self.failed = Some(store.failed);
@@ -190,9 +204,7 @@ impl Node {
             record.clone(),
         )));
         consensus.run();
-        self.tasks.spawn(consensus.clone().keep_peers());
-        self.tasks.spawn(consensus.clone().keep_log_short());
-        self.tasks.spawn(consensus.clone().relieve());
+        self.keep(&consensus, &plan);
         self.service.send_replace(Some(Arc::new(Service {
             batcher: handle,
             consensus: consensus.clone(),
@@ -201,12 +213,23 @@ impl Node {
             stopping: self.stopping.clone(),
             recovered: self.watch_recovery(consensus.clone(), store.last_log_id),
         })));
-        Ok(consensus)
+        Ok((consensus, plan))
+    }
+
+    /// What goes on as long as the node runs.
+    fn keep(&self, consensus: &Consensus, plan: &Plan) {
+        self.tasks.spawn(consensus.clone().keep_peers());
+        self.tasks.spawn(consensus.clone().keep_log_short());
+        self.tasks.spawn(consensus.clone().relieve());
+        self.tasks.spawn(consensus.clone().tend_members());
+        if let Some(own) = plan.own(self.dir.identity().incarnation) {
+            self.tasks.spawn(consensus.clone().announce(own));
+        }
     }
 
     /// Sees a new cluster through its first membership. Resolves when the node cannot go on: its store cannot write, its
     /// Raft has ended (I10), or it cannot be part of the cluster.
-    async fn ended(&mut self, consensus: &Consensus) -> ServerError {
+    async fn ended(&mut self, (consensus, plan): &(Consensus, Plan)) -> ServerError {
         let failed = self.failed.take();
         let failed = async {
             match failed {
@@ -216,8 +239,8 @@ impl Node {
         };
         let record = self.dir.identity().formation.as_ref();
         let refused = async {
-            match consensus::initialize(consensus, &self.plan, record).await {
-                Ok(()) => consensus::refused(&self.plan, record).await,
+            match consensus::initialize(consensus, plan, record).await {
+                Ok(()) => consensus::refused(plan, record).await,
                 Err(refused) => refused,
             }
         };
@@ -229,6 +252,7 @@ impl Node {
             refused = refused => refused.into(),
             diverged = consensus.diverged() => diverged.into(),
             rolled_back = consensus.rolled_back() => Box::new(rolled_back).into(),
+            removed = consensus.removed() => removed.into(),
         };
         if let ServerError::Disk { .. } | ServerError::DiskFull { .. } = error {
             // A disk that failed is not asked to close anything.
@@ -270,31 +294,78 @@ impl Node {
         seen
     }
 
+    /// What this node is to be in its cluster, if that is known already.
+    fn entrance(&self) -> Entrance {
+        match &self.config.entry {
+            Entry::Alone => Entrance::Known(self.plan_of(NodeId::from(1))),
+            Entry::Formation { node, members } => {
+                let planned = members.iter();
+                let planned = planned.map(|(id, member)| (*id, PlannedMember::from(member)));
+                Entrance::Known(Plan {
+                    node: *node,
+                    members: planned.collect(),
+                })
+            }
+            Entry::Join { urls } => match &self.dir.identity().formation {
+                Some(record) => Entrance::Known(self.plan_of(record.node)),
+                None => Entrance::Joins(urls.clone()),
+            },
+        }
+    }
+
+    /// This node by itself.
+    fn plan_of(&self, node: NodeId) -> Plan {
+        Plan {
+            node,
+            members: [(node, self.sockets.reached_at())].into(),
+        }
+    }
+
+    /// Waits until a cluster has given this directory an id, and keeps that.
+    async fn join(
+        &mut self,
+        urls: &[String],
+        identity: &watch::Sender<Identity>,
+    ) -> Result<Plan, ServerError> {
+        let PlannedMember { api, peer } = self.sockets.reached_at();
+        let own = Member {
+            api,
+            peer,
+            incarnation: self.dir.identity().incarnation,
+        };
+        let record = joining::admitted(urls, own).await?;
+        let plan = self.plan_of(record.node);
+        self.dir.adopt(record)?;
+        identity.send_replace(self.dir.identity().clone());
+        Ok(plan)
+    }
+
     fn serve_peers(
         &self,
+        plan: &Plan,
         identity: watch::Receiver<Identity>,
         inbound: watch::Receiver<Option<Inbound>>,
     ) -> Result<(), ServerError> {
-        let bound = |source| bind_error(Listening::Peers, &self.config.peer_listen, source);
-        let listener = self.peer_listener.try_clone().map_err(bound)?;
-        listener.set_nonblocking(true).map_err(bound)?;
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(bound)?;
+        let listener = self.sockets.peers.listener()?;
+        let unusable = |source| self.sockets.peers.unusable(source);
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
         let port = Listener {
-            node: self.plan.node,
-            file: self.plan.file_hash(),
+            node: plan.node,
+            file: plan.file_hash(),
             identity,
             service: inbound,
             timing: self.config.timing,
             tasks: self.tasks.clone(),
         };
+        // It is set once: a node has one plan.
+        self.id.set(plan.node).ok();
         self.tasks.spawn(port.serve(listener));
         Ok(())
     }
 
     fn serve_api(&self) -> Result<(), ServerError> {
-        let bound = |source| bind_error(Listening::Api, &self.config.api_listen, source);
-        let listener = self.api_listener.try_clone().map_err(bound)?;
-        let routes = Api::new(self.plan.node, self.service.subscribe()).router();
+        let listener = self.sockets.api.listener()?;
+        let routes = Api::new(Arc::clone(&self.id), self.service.subscribe()).router();
         let (http, connections_max) = (self.http.clone(), self.connections_max);
         self.front.spawn(async move {
             if let Err(error) = api::serve(listener, routes, http, connections_max).await {
@@ -313,82 +384,9 @@ impl Node {
         };
         Peers::new(local, self.config.timing, self.tasks.clone())
     }
-
-    /// `ready.json` tells scripts and tests where a node listens that was given port 0.
-    fn write_ready_file(&self) -> Result<(), ServerError> {
-        let path = self.dir.path().join("ready.json");
-        let failed = |source| ServerError::Ready {
-            path: path.clone(),
-            source,
-        };
-        let address = |listener: &TcpListener| listener.local_addr().map(|at| at.to_string());
-        let ready = serde_json::json!({
-            "node": self.plan.node.get(),
-            "api": address(&self.api_listener).map_err(failed)?,
-            "peer": address(&self.peer_listener).map_err(failed)?,
-            "pid": std::process::id(),
-        });
-        let temporary = path.with_extension("json.new");
-        std::fs::File::create(&temporary)
-            .and_then(|mut file| writeln!(file, "{ready}"))
-            .and_then(|()| std::fs::rename(&temporary, &path))
-            .map_err(failed)
-    }
-}
-
-/// An even number of nodes needs a larger majority than the odd one below, and survives no more losses.
-fn warn_if_even(nodes: usize) {
-    if !nodes.is_multiple_of(2) {
-        return;
-    }
-    let fewer = nodes.saturating_sub(1);
-    let tolerated = match fewer / 2 {
-        0 => "none".to_owned(),
-        losses => losses.to_string(),
-    };
-    let what = format!(
-        "{nodes} nodes tolerate the loss of {tolerated}, no more than {fewer} would: use an odd number"
-    );
-    tracing::warn!(count = nodes, error = what, "even number of nodes");
-}
-
-fn bind_error(listening: Listening, address: &Address, source: std::io::Error) -> ServerError {
-    ServerError::Bind {
-        listening,
-        address: address.clone(),
-        source,
-    }
 }
 
 fn open_store(dir: &DataDir) -> Result<Store, ServerError> {
     // Opening reads and checks the whole log, so it may take seconds. Probes are answered meanwhile.
     tokio::task::block_in_place(|| Store::open(dir)).map_err(ServerError::from)
-}
-
-fn bind(
-    listening: Listening,
-    address: &Address,
-    at: SocketAddr,
-) -> Result<TcpListener, ServerError> {
-    TcpListener::bind(at).map_err(|source| bind_error(listening, address, source))
-}
-
-/// The members as they are to be, with the addresses that a lone node was given by the system.
-fn plan(config: &Config, api: &TcpListener, peer: &TcpListener) -> Plan {
-    let alone = config.members.len() == 1;
-    let bound = |listener: &TcpListener, configured: &Address| match listener.local_addr() {
-        Ok(address) if alone && configured.port() == 0 => Address::from(address),
-        _ => configured.clone(),
-    };
-    let planned = |(id, member): (&NodeId, &config::MemberConfig)| {
-        let planned = PlannedMember {
-            api: bound(api, &member.api),
-            peer: bound(peer, &member.peer),
-        };
-        (*id, planned)
-    };
-    Plan {
-        node: config.node,
-        members: config.members.iter().map(planned).collect(),
-    }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::sequence::Applied;
+use crate::sequence::{Applied, NodeCard};
 
 /// The most commands in one batch.
 pub(crate) const BATCH_COMMANDS_MAX: usize = 1_024;
@@ -95,6 +95,18 @@ macro_rules! random_id {
             }
         }
 
+        impl FromStr for $name {
+            type Err = RandomIdError;
+
+            fn from_str(text: &str) -> Result<Self, RandomIdError> {
+                let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let bits = u128::from_str_radix(text, 16).ok().filter(|_| digits);
+                bits.map(Self).ok_or_else(|| RandomIdError {
+                    text: text.to_owned(),
+                })
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{:032x}", self.0)
@@ -109,6 +121,13 @@ macro_rules! random_id {
     };
 }
 
+/// A text that is no such id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not 32 hexadecimal digits")]
+pub(crate) struct RandomIdError {
+    text: String,
+}
+
 random_id! {
     /// A cluster's identity, made once at formation.
     ClusterId
@@ -117,6 +136,18 @@ random_id! {
 random_id! {
     /// A data directory's identity, made once with it: the same node id with other disks is another node.
     Incarnation
+}
+
+impl Incarnation {
+    /// The one with these bits.
+    pub(crate) const fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
+
+    /// Its bits, for the table, which knows no node types.
+    pub(crate) const fn bits(self) -> u128 {
+        self.0
+    }
 }
 
 /// The longest address: a host name has at most 253 bytes (RFC 1035), a port five digits.
@@ -221,6 +252,28 @@ pub(crate) struct Member {
     pub(crate) peer: Address,
     /// Whose disks its votes are on.
     pub(crate) incarnation: Incarnation,
+}
+
+impl From<&Member> for NodeCard {
+    fn from(member: &Member) -> Self {
+        Self {
+            incarnation: member.incarnation.bits(),
+            api: member.api.to_string(),
+            peer: member.peer.to_string(),
+        }
+    }
+}
+
+impl TryFrom<&NodeCard> for Member {
+    type Error = AddressError;
+
+    fn try_from(card: &NodeCard) -> Result<Self, AddressError> {
+        Ok(Self {
+            api: card.api.parse()?,
+            peer: card.peer.parse()?,
+            incarnation: Incarnation::from_bits(card.incarnation),
+        })
+    }
 }
 
 /// What the leader asks Raft to replicate as one entry.

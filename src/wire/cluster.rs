@@ -28,6 +28,8 @@ pub struct MemberBody {
     pub id: u64,
     /// What it is to Raft.
     pub role: MemberRole,
+    /// Which data directory it has, 32 hexadecimal digits.
+    pub incarnation: String,
     /// Where workers reach it.
     pub api: String,
     /// Where its peers reach it.
@@ -61,6 +63,7 @@ impl MemberBody {
         Self {
             id,
             role,
+            incarnation: format!("{id:032x}"),
             api: format!("127.0.0.1:{}", 7100 + id),
             peer: format!("127.0.0.1:{}", 7200 + id),
             reachable: None,
@@ -91,6 +94,64 @@ pub struct TransferBody {
 pub struct TransferredBody {
     /// The node that leads now.
     pub leader: u64,
+}
+
+/// The answer to `GET /v1/cluster/members`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersBody {
+    /// All nodes of the membership, by id.
+    pub members: Vec<MemberBody>,
+}
+
+/// The body of `POST /v1/cluster/members`, by which a node with an empty data directory asks for an id.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub struct AdmitBody {
+    /// Which data directory it has, 32 hexadecimal digits.
+    pub incarnation: String,
+    /// Where workers reach it, as `host:port`.
+    pub api: String,
+    /// Where its peers reach it, as `host:port`.
+    pub peer: String,
+}
+
+/// The answer to it: what a node must know of a cluster to be part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdmittedBody {
+    /// Its id, for ever.
+    pub id: u64,
+    /// The cluster's id.
+    pub cluster: String,
+    /// The members.
+    pub members: Vec<AdmittedMemberBody>,
+}
+
+/// A member as a node that joins is told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdmittedMemberBody {
+    /// Its id.
+    pub id: u64,
+    /// Which data directory it has, 32 hexadecimal digits.
+    pub incarnation: String,
+    /// Where workers reach it.
+    pub api: String,
+    /// Where its peers reach it.
+    pub peer: String,
+}
+
+/// The body of `POST /v1/cluster/members/{id}/replace`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub struct ReplaceBody {
+    /// The learner that votes instead.
+    pub with: u64,
+}
+
+/// The answer to a change of the members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberChangedBody {
+    /// Whether anything had to be done.
+    pub changed: bool,
 }
 
 /// What a node is to Raft.

@@ -58,8 +58,7 @@ impl World {
     }
 
     pub(crate) fn url(&self, node: u64) -> String {
-        let at = usize::try_from(node - 1).unwrap();
-        self.cluster.urls().swap_remove(at)
+        self.cluster.url(node).unwrap()
     }
 
     /// A client of all nodes, each in its turn.
@@ -206,7 +205,7 @@ impl Watched {
         }
     }
 
-    fn add(&mut self, name: String, nodes: (u64, &[String])) {
+    pub(crate) fn add(&mut self, name: String, nodes: (u64, &[String])) {
         let worker = Worker::new(name, nodes, &p(), &self.lines).unwrap();
         self.leasing.spawn(worker.run(self.stop.clone()));
     }

@@ -32,6 +32,8 @@ mod load;
 #[path = "../lone/mod.rs"]
 mod lone;
 #[cfg(test)]
+mod members;
+#[cfg(test)]
 mod mounts;
 #[cfg(test)]
 mod node;

@@ -8,13 +8,13 @@ use crate::world::{self, PATIENCE};
 
 /// A command and what it prints.
 #[derive(Debug)]
-struct Example {
-    command: String,
-    output: String,
+pub(crate) struct Example {
+    pub(crate) command: String,
+    pub(crate) output: String,
 }
 
 /// The `console` blocks of a page, in order.
-fn examples(page: &str) -> Vec<Example> {
+pub(crate) fn examples(page: &str) -> Vec<Example> {
     let mut found: Vec<Example> = Vec::new();
     let mut inside = false;
     for line in page.lines() {

@@ -8,8 +8,8 @@ use super::sequence::{Advance, Sequence};
 use super::sessions::Turn;
 use crate::sequence::state_hash::Part;
 use crate::sequence::{
-    Answered, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, KeyedAnswer, Origin,
-    Outcome, RangeCount, Refusal, RequestKey, SequenceName, SessionId, Settings,
+    Answered, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, KeyedAnswer, NodeCard,
+    Origin, Outcome, RangeCount, Refusal, RequestKey, SequenceName, SessionId, Settings,
 };
 
 /// One entry while it is applied.
@@ -93,6 +93,7 @@ impl<'table> Applying<'table> {
                 });
             }
             Command::OpenSession { origin } => Ok(self.open_session(*origin)),
+            Command::Admit { node } => self.admit(node),
         };
         done.unwrap_or_else(Outcome::Refused)
     }
@@ -214,6 +215,11 @@ impl<'table> Applying<'table> {
         Outcome::Opened {
             session: sessions.open(origin, id, sum),
         }
+    }
+
+    fn admit(&mut self, node: &NodeCard) -> Result<Outcome, Refusal> {
+        let Table { nodes, sum, .. } = &mut *self.table;
+        nodes.admit(node, sum).map(|id| Outcome::Admitted { id })
     }
 
     /// The sequence, to be changed.

@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::sequence::testing::{at, batch};
-    use crate::sequence::{BatchOutcome, Command, Outcome, RangeCount, Settings, Table};
+    use crate::sequence::{BatchOutcome, Command, NodeCard, Outcome, RangeCount, Settings, Table};
 
     const ORIGIN: Origin = Origin { node: 1, nonce: 5 };
 
@@ -350,6 +350,14 @@ mod tests {
         assert_eq!(table.sessions().len(), 3);
     }
 
+    fn card() -> NodeCard {
+        NodeCard {
+            incarnation: 1,
+            api: String::new(),
+            peer: String::new(),
+        }
+    }
+
     #[test]
     fn a_node_that_leaves_takes_its_sessions_with_it() {
         let (mut table, _) = with_session();
@@ -361,7 +369,7 @@ mod tests {
         let session = open(&mut table, Origin { node: 2, nonce: 7 }, 4).unwrap();
         apply(&mut table, 5, &lease(session, 1, 0));
 
-        table.retain_nodes(|node| node == 2);
+        table.set_members([(2, card())].into());
         assert_eq!(
             table
                 .sessions()
@@ -374,7 +382,7 @@ mod tests {
             apply(&mut table, 6, &lease(session, 2, 1)),
             BatchOutcome::Stale
         );
-        table.retain_nodes(|_| false);
+        table.set_members(BTreeMap::new());
         assert_eq!(table.sessions().len(), 0);
         assert_ne!(table.state_hash(), empty_hash, "the grants are there still");
     }

@@ -1020,6 +1020,8 @@ fn rebuilt(table: &Table) -> Table {
     for kept in table.keys().iter() {
         copy.restore_key(kept.clone());
     }
+    let nodes = table.nodes().iter().map(|(id, node)| (*id, node.clone()));
+    copy.restore_nodes(table.nodes().next(), nodes);
     copy
 }
 
@@ -1037,6 +1039,7 @@ fn expected(model: &mut Model, command: &Command) -> Result<Vec<Vec<u64>>, usize
         }
         Command::GrantAll { parts, create } => model.grant_all(parts, *create),
         Command::OpenSession { .. }
+        | Command::Admit { .. }
         | Command::GrantAllKeyed { .. }
         | Command::AdvanceKeyed { .. } => Ok(Vec::new()),
     }
@@ -1052,6 +1055,7 @@ fn answered(outcome: &Outcome) -> Result<Vec<Vec<u64>>, usize> {
         | Outcome::Altered { .. }
         | Outcome::Retired { .. }
         | Outcome::Opened { .. }
+        | Outcome::Admitted { .. }
         | Outcome::Replayed { .. } => Ok(Vec::new()),
         Outcome::Refused(_) => Err(0),
         Outcome::RefusedAt { position, .. } => Err(usize::try_from(*position).unwrap()),

@@ -24,7 +24,7 @@ const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 #[serde(deny_unknown_fields)]
 pub(super) struct StatusOptions {
     #[serde(default)]
-    timeout: Timeout,
+    pub(super) timeout: Timeout,
 }
 
 impl WriteOptions for StatusOptions {
@@ -39,9 +39,14 @@ pub(super) async fn show(
 ) -> Result<Json<ClusterBody>, ApiError> {
     let deadline = options.timeout.deadline();
     let service = api.running()?;
+    Ok(Json(survey(&service, deadline).await?))
+}
+
+/// The cluster as its members say it is just now.
+pub(super) async fn survey(service: &Service, deadline: Instant) -> Result<ClusterBody, ApiError> {
     let latest = deadline.min(Instant::now() + SURVEY_TIMEOUT);
     let view = service.consensus.cluster(latest).await?;
-    Ok(Json(describe(&service, view)))
+    Ok(describe(service, view))
 }
 
 /// Has whoever leads hand over to the named voter, or to whichever is fit.
@@ -115,19 +120,16 @@ fn describe_member(id: NodeId, leader: Option<NodeId>, view: MemberView) -> Memb
         (false, true) => MemberRole::Follower,
         (false, false) => MemberRole::Learner,
     };
-    let lag = view
-        .leader_last
-        .zip(view.matched)
-        .map(|(last, matched)| last.saturating_sub(matched));
     let log = view.status.as_ref().map(|status| status.log);
     MemberBody {
         id: id.get(),
         role,
+        incarnation: view.member.incarnation.to_string(),
         api: view.member.api.to_string(),
         peer: view.member.peer.to_string(),
         reachable: view.reachable,
         match_index: view.matched,
-        lag,
+        lag: view.lag(),
         applied_index: view
             .status
             .as_ref()

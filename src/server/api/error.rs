@@ -1,14 +1,17 @@
 //! Every way a request can fail, and what it says of itself: status, code, and whether it happened (I5).
 
+mod cluster;
+
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
+use self::cluster::{hand_over_kind, members_kind};
 use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
 use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
-use crate::server::consensus::{HandOverError, HandOverRefusal, ReadError};
+use crate::server::consensus::{HandOverError, MemberError, ReadError};
 use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, Problem, ProblemOutcome};
 
 /// The longest detail, in characters.
@@ -79,6 +82,10 @@ pub(super) enum ApiError {
     Read(#[from] ReadError),
     #[error(transparent)]
     HandOver(#[from] HandOverError),
+    #[error("{text:?} is no node id: it is a whole number")]
+    InvalidNodeId { text: String },
+    #[error(transparent)]
+    Members(#[from] MemberError),
 }
 
 /// What is fixed for a kind of error.
@@ -175,6 +182,11 @@ impl ApiError {
             ),
             Self::Submit(error) => submit_kind(*error),
             Self::HandOver(error) => hand_over_kind(error),
+            Self::InvalidNodeId { .. } => wrong(
+                "invalid_node_id",
+                "GET /v1/cluster/members to see the members",
+            ),
+            Self::Members(error) => members_kind(error),
             Self::Read(ReadError::NoLeader | ReadError::Stopped) => refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_leader",
@@ -242,6 +254,11 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
             "make a new key for each request, and repeat it only with the same request",
         ),
         Refusal::TooManyKeys { .. } => return overloaded(),
+        Refusal::TooManyNodes { .. } => (
+            StatusCode::CONFLICT,
+            "too_many_nodes",
+            "remove a node that is not needed, with DELETE /v1/cluster/members/ID",
+        ),
     };
     refused(status, code, hint)
 }
@@ -297,25 +314,6 @@ fn submit_kind(error: SubmitError) -> Kind {
         SubmitError::Stopping => unavailable("draining", "send it again to another node"),
         SubmitError::TimedOut => lost("timed_out", LEASE_AGAIN),
         SubmitError::LeaderLost => lost("leader_lost", LEASE_AGAIN),
-    }
-}
-
-fn hand_over_kind(error: &HandOverError) -> Kind {
-    match error {
-        HandOverError::NoLeader => unavailable(
-            "no_leader",
-            "send it again; if it lasts, look for a quorum of nodes",
-        ),
-        HandOverError::Refused(HandOverRefusal::NoVoter { .. }) => refused(
-            StatusCode::NOT_FOUND,
-            "unknown_voter",
-            "GET /v1/cluster to see the members",
-        ),
-        HandOverError::Refused(HandOverRefusal::NobodyFit { .. }) => unavailable(
-            "no_successor",
-            "the leader leads on: send it again once another voter is well",
-        ),
-        HandOverError::Unknown { .. } => lost("timed_out", "GET /v1/cluster to see who leads"),
     }
 }
 
@@ -375,13 +373,14 @@ impl IntoResponse for ApiError {
 mod tests {
     use super::*;
     use crate::sequence::{FixedSetting, GrantParts, IdForm, RangeCount, SequenceName, Settings};
+    use crate::server::api::error::cluster::cases as cluster_cases;
 
     fn settings_error() -> SettingsError {
         Settings::new(9, 1, 8, RangeCount::ONE).unwrap_err()
     }
 
     /// An error, its status, code and text.
-    type Case = (ApiError, u16, &'static str, &'static str);
+    pub(super) type Case = (ApiError, u16, &'static str, &'static str);
 
     /// Refused for its path or its query.
     fn refused_by_the_url() -> Vec<Case> {
@@ -506,6 +505,7 @@ mod tests {
         let one = RangeCount::ONE;
         vec![
             (Refusal::UnknownSequence, 404, "unknown_sequence"),
+            (Refusal::TooManyNodes { limit: 16 }, 409, "too_many_nodes"),
             (Refusal::SequenceExists, 409, "sequence_exists"),
             (
                 Refusal::LeaseTooLarge {
@@ -684,45 +684,16 @@ mod tests {
         ]
     }
 
-    /// Of another leader.
-    fn not_handed_over() -> Vec<Case> {
-        let reason = || "node 2 does not answer".to_owned();
-        let refused = |refusal| ApiError::HandOver(HandOverError::Refused(refusal));
-        vec![
-            (
-                ApiError::HandOver(HandOverError::NoLeader),
-                503,
-                "no_leader",
-                "no leader was found before the deadline",
-            ),
-            (
-                refused(HandOverRefusal::NoVoter { to: 9.into() }),
-                404,
-                "unknown_voter",
-                "node 9 is no voter of this cluster",
-            ),
-            (
-                refused(HandOverRefusal::NobodyFit { reason: reason() }),
-                503,
-                "no_successor",
-                "node 2 does not answer",
-            ),
-            (
-                ApiError::HandOver(HandOverError::Unknown { reason: reason() }),
-                504,
-                "timed_out",
-                "node 2 does not answer",
-            ),
-        ]
-    }
-
     fn not_from_the_table() -> impl Iterator<Item = Case> {
         let cases = [
             refused_by_the_url(),
             refused_by_the_body(),
             not_served(),
             not_read(),
-            not_handed_over(),
+            cluster_cases::not_handed_over(),
+            cluster_cases::members_not_asked_for(),
+            cluster_cases::members_not_changed(),
+            cluster_cases::members_at_risk(),
         ];
         cases.into_iter().flatten()
     }

@@ -12,10 +12,11 @@ mod json;
 mod keys;
 mod leases;
 mod listener;
+mod members;
 mod reads;
 mod sequences;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::Request;
@@ -23,7 +24,7 @@ use axum::http::header::HOST;
 use axum::http::{HeaderName, HeaderValue, Version};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -78,19 +79,22 @@ impl Service {
 /// What handlers share. The service is absent until the node has formed and opened its store.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
-    node: NodeId,
+    node: Arc<OnceLock<NodeId>>,
     service: watch::Receiver<Option<Arc<Service>>>,
 }
 
 impl Api {
-    /// The API of this node, which answers `starting` as long as there is no service.
-    pub(crate) fn new(node: NodeId, service: watch::Receiver<Option<Arc<Service>>>) -> Self {
+    /// The API of this node, which answers `starting` as long as there is no service. A node that joins has no id at first.
+    pub(crate) fn new(
+        node: Arc<OnceLock<NodeId>>,
+        service: watch::Receiver<Option<Arc<Service>>>,
+    ) -> Self {
         Self { node, service }
     }
 
     /// All routes.
     pub(crate) fn router(self) -> Router {
-        let node = HeaderValue::from(self.node.get());
+        let node = Arc::clone(&self.node);
         Router::new()
             .route(
                 "/v1/sequences/{name}",
@@ -108,6 +112,14 @@ impl Api {
                 "/v1/cluster/transfer-leader",
                 post(cluster::transfer_leader),
             )
+            .route(
+                "/v1/cluster/members",
+                get(members::list).post(members::admit),
+            )
+            .route("/v1/cluster/members/{id}", delete(members::remove))
+            .route("/v1/cluster/members/{id}/promote", post(members::promote))
+            .route("/v1/cluster/members/{id}/demote", post(members::demote))
+            .route("/v1/cluster/members/{id}/replace", post(members::replace))
             .route("/livez", get(cluster::live))
             .route("/readyz", get(cluster::ready))
             .fallback(async || ApiError::UnknownPath)
@@ -118,7 +130,10 @@ impl Api {
             .layer(from_fn_with_state(Bodies::default(), bodies::admit))
             .layer(axum::middleware::map_response(
                 move |mut response: Response| {
-                    response.headers_mut().insert(NODE_HEADER, node.clone());
+                    if let Some(id) = node.get() {
+                        let id = HeaderValue::from(id.get());
+                        response.headers_mut().insert(NODE_HEADER, id);
+                    }
                     std::future::ready(response)
                 },
             ))

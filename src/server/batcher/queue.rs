@@ -87,6 +87,7 @@ pub(super) fn size(command: &Command) -> usize {
         | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
         Command::AdvanceKeyed { sequence, .. } => KEYED_BYTES + sequence.as_str().len(),
         Command::OpenSession { .. } => COMMAND_BYTES,
+        Command::Admit { node } => COMMAND_BYTES + node.api.len() + node.peer.len(),
         Command::GrantAll { parts, .. } | Command::GrantAllKeyed { parts, .. } => {
             let sizes = parts.iter().map(|part| part.sequence.as_str().len());
             KEYED_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
@@ -104,10 +105,11 @@ mod tests {
     use super::super::courier::{Place, encode};
     use super::*;
     use crate::sequence::{
-        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, Origin, RangeCount,
-        RequestKey, SequenceName, SessionId, Settings,
+        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, NodeCard, Origin,
+        RangeCount, RequestKey, SequenceName, SessionId, Settings,
     };
     use crate::server::codec;
+    use crate::server::types::ADDRESS_BYTES_MAX;
 
     /// As many leases as one command holds, of the longest names.
     fn largest_lease() -> Command {
@@ -160,6 +162,13 @@ mod tests {
                 origin: Origin {
                     node: u64::MAX,
                     nonce: u128::MAX,
+                },
+            },
+            Command::Admit {
+                node: NodeCard {
+                    incarnation: u128::MAX,
+                    api: "x".repeat(ADDRESS_BYTES_MAX),
+                    peer: "x".repeat(ADDRESS_BYTES_MAX),
                 },
             },
             Command::AdvanceKeyed {

@@ -72,23 +72,24 @@ async fn answer<S: PeerService>(service: &S, from: Party, frame: Bytes) -> io::R
     }
     let call = codec::decode::<Call, FRAME_BYTES_MAX>(&body)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    let reply = carry_out(service, from, call).await;
+    // The membership may have learned since the handshake who the peer's id belongs to (I12).
+    let reply = match service.incarnation_of(from.node) {
+        Some(known) if known != from.incarnation => failed(format_args!(
+            "node {} is another data directory now",
+            from.node
+        )),
+        // It is told why when it connects again.
+        None if service.has_removed(from.node) => {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        _ => carry_out(service, call).await,
+    };
     tagged(id, &reply)
         .or_else(|too_long| tagged(id, &failed(too_long)))
         .map_err(io::Error::other)
 }
 
-async fn carry_out<S: PeerService>(service: &S, from: Party, call: Call) -> Reply {
-    // The membership may have learned since the handshake who the peer's id belongs to (I12).
-    match service.incarnation_of(from.node) {
-        Some(known) if known != from.incarnation => {
-            return failed(format_args!(
-                "node {} is another data directory now",
-                from.node
-            ));
-        }
-        _ => {}
-    }
+async fn carry_out<S: PeerService>(service: &S, call: Call) -> Reply {
     match call {
         Call::Vote(call) => match service.vote(call.into()).await {
             Ok(response) => Reply::Vote(response.into()),
@@ -109,7 +110,9 @@ async fn carry_out<S: PeerService>(service: &S, from: Party, call: Call) -> Repl
             Reply::ReadIndex(proof.unwrap_or(ReadIndexReply::Unproved))
         }
         Call::Status => Reply::Status(service.status()),
-        Call::HandOver { to } => Reply::HandOver(service.hand_over(to).await),
+        call @ (Call::HandOver { .. } | Call::ChangeMember { .. }) => {
+            service.serve_as_leader(call).await
+        }
         Call::Cluster { left_ms } => {
             let within = Duration::from_millis(left_ms.into());
             match timeout(within, service.cluster(within)).await {

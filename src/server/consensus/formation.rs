@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::Consensus;
 use super::belonging::{self, Belonging};
 use super::probe::{Probe, ProbeReply, probe};
+use crate::server::config::MemberConfig;
 use crate::server::store::{DataDir, FormationRecord, Identity, StoreError};
 use crate::server::types::{Address, ClusterId, Incarnation, Member, NodeId};
 
@@ -47,6 +48,16 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// This node, with its disks, as the membership is to know it.
+    pub(crate) fn own(&self, incarnation: Incarnation) -> Option<Member> {
+        let PlannedMember { api, peer } = self.members.get(&self.node)?.clone();
+        Some(Member {
+            api,
+            peer,
+            incarnation,
+        })
+    }
+
     /// A hash of who the members are to be: nodes with different cluster files form nothing together.
     pub(crate) fn file_hash(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
@@ -57,7 +68,7 @@ impl Plan {
     }
 }
 
-/// A member in the cluster file.
+/// A member as it is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedMember {
     /// Where workers reach it.
@@ -66,12 +77,21 @@ pub(crate) struct PlannedMember {
     pub(crate) peer: Address,
 }
 
+impl From<&MemberConfig> for PlannedMember {
+    fn from(MemberConfig { api, peer }: &MemberConfig) -> Self {
+        Self {
+            api: api.clone(),
+            peer: peer.clone(),
+        }
+    }
+}
+
 /// Why this node cannot be part of the cluster.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormationError {
     /// The directory was formed as another node than it is started as.
     #[error(
-        "this directory belongs to node {found}, not to node {asked}: start it with --node {found}, or give node {asked} its own directory"
+        "this directory belongs to node {found}, not to node {asked}: start it as before, with --node {found} or --join, or give node {asked} its own directory"
     )]
     OtherNode {
         /// The id it is started with.
@@ -169,6 +189,7 @@ pub(crate) async fn form(
         dir.adopt(record.clone())?;
         identity.send_replace(dir.identity().clone());
         tracing::info!(cluster = %record.cluster, node = %plan.node, "cluster formed");
+        warn_if_even(record.members.len());
         return Ok(record);
     }
 }
@@ -340,6 +361,22 @@ async fn everyone_holds(
     lacking.is_empty()
 }
 
+/// An even number of nodes needs a larger majority than the odd one below, and survives no more losses.
+fn warn_if_even(nodes: usize) {
+    if !nodes.is_multiple_of(2) {
+        return;
+    }
+    let fewer = nodes.saturating_sub(1);
+    let tolerated = match fewer / 2 {
+        0 => "none".to_owned(),
+        losses => losses.to_string(),
+    };
+    let what = format!(
+        "{nodes} nodes tolerate the loss of {tolerated}, no more than {fewer} would: use an odd number"
+    );
+    tracing::warn!(count = nodes, error = what, "even number of nodes");
+}
+
 /// What was last said of whom is waited for, so that it is said once and not every round.
 #[derive(Debug, Default)]
 struct Told {
@@ -499,7 +536,7 @@ mod tests {
 
         assert_eq!(
             error.to_string(),
-            "this directory belongs to node 1, not to node 2: start it with --node 1, or give node 2 its own directory"
+            "this directory belongs to node 1, not to node 2: start it as before, with --node 1 or --join, or give node 2 its own directory"
         );
     }
 }

@@ -143,6 +143,12 @@ pub(crate) enum Refusal {
         /// What the refusing node was told.
         promised: Promise,
     },
+    /// It was a member once.
+    #[error("node {node} was removed from the cluster, and its id is never used again")]
+    Removed {
+        /// Which.
+        node: NodeId,
+    },
 }
 
 /// Why a handshake came to nothing.

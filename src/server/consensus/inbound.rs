@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::handshake::{Party, Refusal};
 use super::promises::Beginning;
-use super::protocol::{HandOverReply, NodeStatus, ReadIndexReply};
+use super::protocol::{Call, NodeStatus, ReadIndexReply, Reply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::{ClusterView, Consensus};
 use crate::server::store::{FormationRecord, SnapshotInbox};
@@ -76,6 +76,10 @@ impl PeerService for Inbound {
             self.record.members.get(&node)
         };
         member.map(|member| member.incarnation)
+    }
+
+    fn has_removed(&self, node: NodeId) -> bool {
+        self.consensus.has_left(node)
     }
 
     fn beginning(&self) -> Beginning {
@@ -148,8 +152,8 @@ impl PeerService for Inbound {
         self.consensus.status()
     }
 
-    async fn hand_over(&self, to: Option<NodeId>) -> HandOverReply {
-        self.consensus.hand_over_own(to).await
+    async fn serve_as_leader(&self, call: Call) -> Reply {
+        self.consensus.serve_as_leader(call).await
     }
 
     async fn cluster(&self, within: Duration) -> ClusterView {

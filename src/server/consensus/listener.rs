@@ -209,6 +209,10 @@ impl<S: PeerService> Door<S> {
         };
         handshake::check(hello, &self.listener.identity.borrow(), known)?;
         let service = service.ok_or(Refusal::Starting)?;
+        let node = hello.from.node;
+        if service.incarnation_of(node).is_none() && service.has_removed(node) {
+            return Err(Refusal::Removed { node });
+        }
         service.meet(hello.from, hello.beginning)?;
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_full| Refusal::TooManyConnections)?;

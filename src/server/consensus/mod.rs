@@ -5,15 +5,19 @@
 //! nothing here looks into a batch.
 
 mod agreement;
+mod at_leader;
 mod belonging;
 mod formation;
 mod inbound;
 mod linearize;
+mod member_change;
+mod membership;
 mod proposer;
 mod reads;
 mod relief;
 mod retention;
 mod status;
+mod tending;
 mod transfer;
 
 mod protocol;
@@ -45,6 +49,7 @@ use openraft::async_runtime::{Instant as _, WatchReceiver};
 use openraft::metrics::RaftServerMetrics;
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft::{Config, Raft, SnapshotPolicy};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 pub(crate) use agreement::Diverged;
@@ -53,6 +58,8 @@ pub(crate) use formation::{FormationError, Plan, PlannedMember, form, initialize
 pub(crate) use inbound::Inbound;
 pub(crate) use linearize::ReadError;
 pub(crate) use listener::Listener;
+pub(crate) use member_change::{MemberChange, MemberDone, MemberRefusal, Removed};
+pub(crate) use membership::MemberError;
 pub(crate) use peers::{CallError, LocalNode, Peers};
 pub(crate) use promises::{Beginning, Promise, RolledBack};
 pub(crate) use proposer::Proposer;
@@ -101,6 +108,8 @@ pub(crate) struct Consensus {
     turn: Arc<Turn>,
     relief: Relief,
     reads: Reads,
+    /// Held while the members change.
+    changing: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -141,6 +150,7 @@ impl Consensus {
             turn: Arc::default(),
             relief: Relief::default(),
             reads: Reads::default(),
+            changing: Arc::new(Semaphore::new(1)),
         })
     }
 

@@ -28,7 +28,7 @@ use super::retention::{LagLimit, Progress};
 use super::service::Snapshot;
 use super::snapshot;
 use crate::server::store::SnapshotFile;
-use crate::server::types::{Member, NodeId, TypeConfig, Vote};
+use crate::server::types::{Address, Member, NodeId, TypeConfig, Vote};
 
 /// Makes openraft's clients over the peers.
 #[derive(Debug, Clone)]
@@ -67,8 +67,8 @@ pub(crate) struct PeerClient {
     lag: Option<LagLimit>,
     to: NodeId,
     member: Member,
-    /// The connection for appends, from the first on.
-    appends: Option<Link>,
+    /// The connection for appends, from the first on, and where it leads.
+    appends: Option<(Address, Link)>,
     /// Numbers the append streams, so that the follower can tell them apart.
     last_stream: u64,
 }
@@ -93,8 +93,19 @@ impl PeerClient {
     }
 
     fn appends(&mut self) -> &Link {
-        self.appends
-            .get_or_insert_with(|| self.peers.connect(self.to, &self.member, Purpose::Append))
+        let present = self.peers.present(self.to, &self.member);
+        if self
+            .appends
+            .as_ref()
+            .is_some_and(|(at, _)| *at != present.peer)
+        {
+            self.appends = None;
+        }
+        let (_, link) = self.appends.get_or_insert_with(|| {
+            let link = self.peers.connect(self.to, &present, Purpose::Append);
+            (present.peer, link)
+        });
+        link
     }
 
     async fn append_stream<'s, S>(
@@ -205,8 +216,9 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let hello = self.peers.hello(self.to, &self.member, Purpose::Snapshot);
+        let present = self.peers.present(self.to, &self.member);
         let sent = Box::pin(snapshot::send(
-            &self.member.peer,
+            &present.peer,
             hello,
             (vote, snapshot),
             self.peers.limits(),

@@ -62,6 +62,8 @@ struct Shared {
     limits: Limits,
     tasks: Tasks,
     links: Mutex<BTreeMap<NodeId, (Member, Arc<Link>)>>,
+    /// Where the members are reached now. openraft's clients know where they were when they were made.
+    book: Mutex<BTreeMap<NodeId, Member>>,
     promises: Promises,
 }
 
@@ -74,6 +76,7 @@ impl Peers {
                 limits: timing.into(),
                 tasks,
                 links: Mutex::default(),
+                book: Mutex::default(),
                 promises: Promises::default(),
             }),
         }
@@ -81,6 +84,7 @@ impl Peers {
 
     /// Keeps connections to these members open from now on, and to no others.
     pub(crate) fn keep(&self, members: &BTreeMap<NodeId, Member>) {
+        members.clone_into(&mut self.book());
         let mut links = self.links();
         links.retain(|id, _| members.contains_key(id));
         drop(links);
@@ -132,6 +136,7 @@ impl Peers {
 
     /// The connection for calls to this peer, which is opened where there is none.
     pub(super) fn link(&self, to: NodeId, member: &Member) -> Arc<Link> {
+        let member = &self.present(to, member);
         let mut links = self.links();
         match links.get(&to) {
             Some((known, link)) if known == member => Arc::clone(link),
@@ -153,6 +158,14 @@ impl Peers {
             &self.shared.tasks,
             self.promises(),
         )
+    }
+
+    /// The same node where it is reached now.
+    pub(super) fn present(&self, to: NodeId, member: &Member) -> Member {
+        let book = self.book();
+        let present = book.get(&to);
+        let same = present.filter(|present| present.incarnation == member.incarnation);
+        same.unwrap_or(member).clone()
     }
 
     /// What this node says first to that peer.
@@ -186,6 +199,14 @@ impl Peers {
     /// The time limits of all connections.
     pub(super) fn limits(&self) -> Limits {
         self.shared.limits
+    }
+
+    fn book(&self) -> MutexGuard<'_, BTreeMap<NodeId, Member>> {
+        // It is only ever replaced whole.
+        self.shared
+            .book
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn links(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Member, Arc<Link>)>> {

@@ -71,6 +71,7 @@ pub(crate) struct Beginning {
 pub(super) struct Promises {
     others: Arc<Mutex<BTreeMap<NodeId, Promised>>>,
     own: watch::Sender<Option<RolledBack>>,
+    removed: watch::Sender<Option<NodeId>>,
 }
 
 /// A peer's word that this node's directory is an older copy.
@@ -116,6 +117,7 @@ impl Default for Promises {
         Self {
             others: Arc::default(),
             own: watch::Sender::new(None),
+            removed: watch::Sender::new(None),
         }
     }
 }
@@ -172,6 +174,13 @@ impl Promises {
 
     /// A peer refused this node's call.
     pub(super) fn refused(&self, hello: &PeerHello, refusal: Refusal) {
+        if refusal
+            == (Refusal::Removed {
+                node: hello.from.node,
+            })
+        {
+            self.removed.send_replace(Some(hello.to.node));
+        }
         if let Refusal::RolledBack { node, promised } = refusal
             && node == hello.from.node
         {
@@ -181,6 +190,18 @@ impl Promises {
                 promised,
                 holds: hello.beginning.holds,
             }));
+        }
+    }
+
+    /// Resolves where a peer says that this node was removed: which one.
+    pub(super) async fn removed(&self) -> NodeId {
+        let mut removed = self.removed.subscribe();
+        loop {
+            if let Some(told_by) = *removed.borrow_and_update() {
+                return told_by;
+            }
+            // The sender is this very one.
+            drop(removed.changed().await);
         }
     }
 

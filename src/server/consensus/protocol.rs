@@ -9,14 +9,17 @@ use openraft::raft::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::member_change::MemberChange;
+use super::membership::MemberReply;
 use super::status::ClusterView;
+use super::transfer::HandOverReply;
 use crate::sequence::{Answered, StateHash};
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::store::DiskState;
 use crate::server::types::{NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
-pub(crate) const PROTOCOL_VERSION: u16 = 4;
+pub(crate) const PROTOCOL_VERSION: u16 = 5;
 
 /// A question to a peer that has one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +54,13 @@ pub(crate) enum Call {
         /// To whom; to whoever is fit, where nobody is named.
         to: Option<NodeId>,
     },
+    /// Change who the members are. For the leader.
+    ChangeMember {
+        /// How.
+        change: MemberChange,
+        /// Milliseconds that the asker still waits.
+        left_ms: u32,
+    },
 }
 
 /// The answer to a [`Call`].
@@ -77,25 +87,8 @@ pub(crate) enum Reply {
     },
     /// To [`Call::HandOver`].
     HandOver(HandOverReply),
-}
-
-/// What became of the wish for another leader.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum HandOverReply {
-    /// This node leads.
-    Leads {
-        /// The node.
-        leader: NodeId,
-    },
-    /// The asked one does not lead.
-    NotLeader,
-    /// Nothing changed.
-    Refused(HandOverRefusal),
-    /// The successor was asked to stand for election, and may still win it.
-    Unknown {
-        /// In words.
-        reason: String,
-    },
+    /// To [`Call::ChangeMember`].
+    ChangeMember(MemberReply),
 }
 
 /// Why leadership stays where it is.

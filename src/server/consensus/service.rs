@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::handshake::{Party, Refusal};
 use super::promises::Beginning;
-use super::protocol::{ForwardReply, HandOverReply, NodeStatus, ReadIndexReply};
+use super::protocol::{Call, ForwardReply, NodeStatus, ReadIndexReply, Reply};
 use super::status::ClusterView;
 use crate::server::store::{SnapshotFile, SnapshotInbox};
 use crate::server::types::{Incarnation, Leadership, Member, NodeId, TypeConfig, Vote};
@@ -37,6 +37,9 @@ pub(crate) struct Forwarded {
 pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// The incarnation that the membership in this node's log, else its formation record, has for a node (I12).
     fn incarnation_of(&self, node: NodeId) -> Option<Incarnation>;
+
+    /// Whether the node was a member by what this node has applied, and is none any more.
+    fn has_removed(&self, node: NodeId) -> bool;
 
     /// With what this node's process began.
     fn beginning(&self) -> Beginning;
@@ -90,8 +93,8 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// How far this node is.
     fn status(&self) -> NodeStatus;
 
-    /// Hands this node's leadership over.
-    fn hand_over(&self, to: Option<NodeId>) -> impl Future<Output = HandOverReply> + Send;
+    /// Serves a call that is for the leader.
+    fn serve_as_leader(&self, call: Call) -> impl Future<Output = Reply> + Send;
 
     /// How far everyone is, asked within this time.
     fn cluster(&self, within: Duration) -> impl Future<Output = ClusterView> + Send;

@@ -40,6 +40,14 @@ pub(crate) struct MemberView {
     pub(crate) status: Option<NodeStatus>,
 }
 
+impl MemberView {
+    /// How many entries of the leader it lacks.
+    pub(crate) fn lag(&self) -> Option<u64> {
+        let last = self.leader_last?;
+        Some(last.saturating_sub(self.matched?))
+    }
+}
+
 impl Consensus {
     /// The leader's view of the cluster; this node's own where no leader answers before the deadline.
     ///

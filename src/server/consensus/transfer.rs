@@ -14,8 +14,9 @@ use openraft::raft::TransferLeaderRequest;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::protocol::{HandOverRefusal, HandOverReply, TransferLeaderReply};
-use super::{Call, CallError, Consensus, Leader, Reply};
+use super::at_leader::{LeaderError, LeaderReply};
+use super::protocol::{HandOverRefusal, TransferLeaderReply};
+use super::{Call, Consensus, Leader, Reply};
 use crate::server::store::DiskState;
 use crate::server::types::{Leadership, LogId, Member, NodeId};
 
@@ -88,22 +89,10 @@ pub(crate) enum TransferError {
     },
 }
 
+/// Who leads, or why nobody else does.
+pub(crate) type HandOverReply = LeaderReply<NodeId, HandOverRefusal>;
 /// Why another node does not lead.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HandOverError {
-    /// Nobody was found to hand over before the deadline.
-    #[error("no leader was found before the deadline")]
-    NoLeader,
-    /// Leadership stays where it is.
-    #[error(transparent)]
-    Refused(#[from] HandOverRefusal),
-    /// The successor may still win its election.
-    #[error("{reason}")]
-    Unknown {
-        /// In words.
-        reason: String,
-    },
-}
+pub(crate) type HandOverError = LeaderError<HandOverRefusal>;
 
 impl Consensus {
     /// Hands leadership to this voter, or to whichever is fit: its disk is, it answers within one heartbeat and has the
@@ -145,46 +134,21 @@ impl Consensus {
         to: Option<NodeId>,
         deadline: Instant,
     ) -> Result<NodeId, HandOverError> {
-        let mut changes = self.changes();
-        while Instant::now() < deadline {
-            let reply = match self.leader() {
-                Leader::Here(_) => self.hand_over_own(to).await,
-                Leader::There(id, member) => {
-                    match self
-                        .call(id, &member, Call::HandOver { to }, deadline)
-                        .await
-                    {
-                        Ok(Reply::HandOver(reply)) => reply,
-                        Err(CallError::NotSent { .. }) => HandOverReply::NotLeader,
-                        Ok(_) => HandOverReply::Unknown {
-                            reason: format!("node {id} answered another question"),
-                        },
-                        Err(error) => HandOverReply::Unknown {
-                            reason: error.to_string(),
-                        },
-                    }
-                }
-                Leader::Unknown => HandOverReply::NotLeader,
-            };
-            match reply {
-                HandOverReply::Leads { leader } => return Ok(leader),
-                HandOverReply::Refused(refusal) => return Err(HandOverError::Refused(refusal)),
-                HandOverReply::Unknown { reason } => return Err(HandOverError::Unknown { reason }),
-                HandOverReply::NotLeader => self.settle(&mut changes).await,
-            }
-        }
-        Err(HandOverError::NoLeader)
+        let reply_of = |reply| match reply {
+            Reply::HandOver(reply) => Some(reply),
+            _ => None,
+        };
+        self.at_leader(deadline, |_left_ms| Call::HandOver { to }, reply_of)
+            .await
     }
 
     /// Hands this node's own leadership over, if it has it.
     pub(super) async fn hand_over_own(&self, to: Option<NodeId>) -> HandOverReply {
         if to == Some(self.node()) && matches!(self.leader(), Leader::Here(_)) {
-            return HandOverReply::Leads {
-                leader: self.node(),
-            };
+            return HandOverReply::Done(self.node());
         }
         match self.transfer_leader(to).await {
-            Ok(leader) => HandOverReply::Leads { leader },
+            Ok(leader) => HandOverReply::Done(leader),
             Err(TransferError::NotLeader) => HandOverReply::NotLeader,
             Err(TransferError::NoVoter { to }) => {
                 HandOverReply::Refused(HandOverRefusal::NoVoter { to })

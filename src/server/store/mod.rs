@@ -26,6 +26,7 @@ mod sizes;
 mod sled_guard;
 mod snapshot;
 mod snapshot_format;
+mod snapshot_header;
 mod space;
 mod startup;
 mod state_machine;

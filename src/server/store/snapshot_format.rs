@@ -1,5 +1,5 @@
-//! The layout of a snapshot: a header, then the sequences in pieces, in the order of their names, then each session
-//! and what its batches were answered, one piece each, then the request keys in pieces, the oldest first.
+//! The layout of a snapshot: a header with the nodes, then the sequences in pieces, in the order of their names, then each
+//! session and what its batches were answered, one piece each, then the request keys in pieces, the oldest first.
 //!
 //! `magic | length, header | length, piece | …`, lengths as 32-bit little-endian numbers. The BLAKE3 of all of it
 //! stands in the superblock and travels with the snapshot. Neither side holds more than a piece in memory.
@@ -12,19 +12,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::hashing::{Digest, Hashing};
-use crate::sequence::{
-    Answer, Kept, Origin, Sequence, SequenceName, Session, SessionId, Table, TableHeader,
-};
+use super::snapshot_header::{self as header, HeaderFormat, MAGIC, NodesFormat};
+use crate::sequence::{Answer, Kept, Origin, Sequence, SequenceName, Session, SessionId, Table};
 use crate::server::codec::{self, DecodeError};
-use crate::server::formats::{LogIdFormat, MembershipFormatError, StoredMembershipFormat};
+use crate::server::formats::MembershipFormatError;
 use crate::server::types::SnapshotMeta;
 
-/// The last byte is the format's version.
-const MAGIC: &[u8; 8] = b"HWsnap\0\x02";
-/// The version before sessions: its header ends before theirs, and so does the file.
-const MAGIC_WITHOUT_SESSIONS: &[u8; 8] = b"HWsnap\0\x01";
-/// A membership fits one record; the header is little more.
-const HEADER_BYTES_MAX: usize = 128 * 1024;
 const PIECE_SEQUENCES_MAX: usize = 256;
 /// A sequence takes at most 256 bytes.
 const PIECE_BYTES_MAX: usize = PIECE_SEQUENCES_MAX * 256 + 8;
@@ -87,25 +80,6 @@ pub(super) struct State {
     pub(super) table: Table,
 }
 
-#[derive(Serialize, Deserialize)]
-struct HeaderFormat {
-    last_log_id: Option<LogIdFormat>,
-    membership: StoredMembershipFormat,
-    table: TableHeader,
-    sequences: u64,
-    sessions: u64,
-    keys: u64,
-}
-
-/// The header of a snapshot without sessions.
-#[derive(Deserialize)]
-struct HeaderWithoutSessions {
-    last_log_id: Option<LogIdFormat>,
-    membership: StoredMembershipFormat,
-    table: TableHeader,
-    sequences: u64,
-}
-
 type PieceFormat = Vec<(SequenceName, Sequence)>;
 
 /// A session, and how many of its answers follow.
@@ -128,6 +102,7 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
         last_log_id: state.meta.last_log_id.map(Into::into),
         membership: (&state.meta.last_membership).into(),
         table: state.table.header(),
+        nodes: NodesFormat::of(&state.table),
         sequences: count(state.table.len()),
         sessions: count(state.table.sessions().len()),
         keys: count(state.table.keys().len()),
@@ -162,8 +137,10 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
 /// [`SnapshotError`] where it is not what was written.
 pub(super) fn read(file: impl Read) -> Result<(State, Digest), SnapshotError> {
     let mut file = Hashing::new(io::BufReader::new(file));
-    let header = read_header_from(&mut file)?;
+    let header = header::read(&mut file)?;
     let mut table = Table::with_header(header.table);
+    let NodesFormat { next, known } = header.nodes.clone();
+    table.restore_nodes(next, known);
     read_sequences(&mut file, header.sequences, &mut table)?;
     for _ in 0..header.sessions {
         let (id, session) = read_session(&mut file)?;
@@ -196,19 +173,7 @@ pub(super) fn read(file: impl Read) -> Result<(State, Digest), SnapshotError> {
 /// # Errors
 /// [`SnapshotError`] where there is no header.
 pub(super) fn read_meta(file: impl Read) -> Result<SnapshotMeta, SnapshotError> {
-    read_header_from(&mut io::BufReader::new(file))?.into_meta()
-}
-
-impl HeaderFormat {
-    fn into_meta(self) -> Result<SnapshotMeta, SnapshotError> {
-        Ok(SnapshotMeta {
-            last_log_id: self.last_log_id.map(Into::into),
-            last_membership: self
-                .membership
-                .try_into()
-                .map_err(SnapshotError::Membership)?,
-        })
-    }
+    header::read(&mut io::BufReader::new(file))?.into_meta()
 }
 
 /// Whether a file is a snapshot of a later version, whole by the checksum that belongs to it.
@@ -292,30 +257,10 @@ fn is_at_end(file: &mut impl Read) -> Result<bool, SnapshotError> {
 }
 
 /// The next piece, which must be there.
-fn required<T: DeserializeOwned, const LIMIT: usize>(
+pub(super) fn required<T: DeserializeOwned, const LIMIT: usize>(
     file: &mut impl Read,
 ) -> Result<T, SnapshotError> {
     read_piece::<T, LIMIT>(file)?.ok_or(SnapshotError::Length)
-}
-
-fn read_header_from(file: &mut impl Read) -> Result<HeaderFormat, SnapshotError> {
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic).map_err(SnapshotError::Read)?;
-    if magic == *MAGIC_WITHOUT_SESSIONS {
-        let old = required::<HeaderWithoutSessions, HEADER_BYTES_MAX>(file)?;
-        return Ok(HeaderFormat {
-            last_log_id: old.last_log_id,
-            membership: old.membership,
-            table: old.table,
-            sequences: old.sequences,
-            sessions: 0,
-            keys: 0,
-        });
-    }
-    if magic != *MAGIC {
-        return Err(SnapshotError::Format);
-    }
-    required::<_, HEADER_BYTES_MAX>(file)
 }
 
 fn write_piece(file: &mut impl Write, piece: &impl Serialize) -> io::Result<()> {

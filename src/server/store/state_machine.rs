@@ -3,7 +3,7 @@
 //! The table lives in memory. It is as durable as the log and the snapshot it is made from: after a start it is
 //! the snapshot's, and openraft applies the log to it again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -19,10 +19,10 @@ use super::failure::FailureReport;
 use super::snapshot::{SnapshotDirectory, SnapshotFile};
 use super::snapshot_format::State;
 use super::writer::Command;
-use crate::sequence::{Applied, Batch, EntryId, Position, StateHash, Table};
+use crate::sequence::{Applied, Batch, EntryId, NodeCard, Position, StateHash, Table};
 use crate::server::codec;
 use crate::server::types::{
-    BATCH_BYTES_MAX, Entry, LogId, NodeId, Proposal, SnapshotMeta, StoredMembership, TypeConfig,
+    BATCH_BYTES_MAX, Entry, LogId, Membership, Proposal, SnapshotMeta, StoredMembership, TypeConfig,
 };
 
 /// How many entries are applied before the table is published and they are answered.
@@ -156,8 +156,7 @@ impl StateMachine {
             EntryPayload::Blank => Applied::default(),
             EntryPayload::Normal(proposal) => self.apply_proposal(log_id, &proposal)?,
             EntryPayload::Membership(membership) => {
-                let stays = |node| membership.get_node(&NodeId::from(node)).is_some();
-                self.state.table.retain_nodes(stays);
+                self.state.table.set_members(cards(&membership));
                 self.state.meta.last_membership = StoredMembership::new(Some(log_id), membership);
                 Applied::default()
             }
@@ -189,6 +188,14 @@ impl StateMachine {
         };
         Ok(self.state.table.apply(position, &batches))
     }
+}
+
+/// The nodes of a membership, as the table knows them.
+pub(super) fn cards(membership: &Membership) -> BTreeMap<u64, NodeCard> {
+    let nodes = membership.nodes();
+    nodes
+        .map(|(id, member)| (id.get(), member.into()))
+        .collect()
 }
 
 impl RaftStateMachine<TypeConfig> for StateMachine {

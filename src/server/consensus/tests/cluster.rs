@@ -7,7 +7,8 @@ use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 use super::memory::{MemoryLog, MemoryMachine, Snapshots};
 use super::*;
 use crate::server::consensus::ClusterView;
-use crate::server::consensus::protocol::{Call, HandOverReply, Reply};
+use crate::server::consensus::protocol::{Call, Reply};
+use crate::server::consensus::transfer::HandOverReply;
 use crate::server::types::Proposal;
 
 /// Slow enough for a busy machine.
@@ -104,8 +105,12 @@ impl PeerService for RaftService {
         }
     }
 
-    async fn hand_over(&self, _to: Option<NodeId>) -> HandOverReply {
-        HandOverReply::NotLeader
+    async fn serve_as_leader(&self, _call: Call) -> Reply {
+        Reply::HandOver(HandOverReply::NotLeader)
+    }
+
+    fn has_removed(&self, _node: NodeId) -> bool {
+        false
     }
 
     async fn cluster(&self, _within: Duration) -> ClusterView {

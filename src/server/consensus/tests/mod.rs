@@ -36,9 +36,10 @@ use super::link::Link;
 use super::listener::Listener;
 use super::peers::{LocalNode, Peers};
 use super::promises::{Beginning, Promises};
-use super::protocol::{HandOverReply, LogStatus, NodeStatus, ReadIndexReply};
+use super::protocol::{Call, LogStatus, NodeStatus, ReadIndexReply, Reply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
+use super::transfer::HandOverReply;
 use crate::sequence::StateHash;
 use crate::server::config::Timing;
 use crate::server::formats::LogIdFormat;
@@ -418,8 +419,12 @@ impl PeerService for Recorder {
         }
     }
 
-    async fn hand_over(&self, _to: Option<NodeId>) -> HandOverReply {
-        HandOverReply::NotLeader
+    async fn serve_as_leader(&self, _call: Call) -> Reply {
+        Reply::HandOver(HandOverReply::NotLeader)
+    }
+
+    fn has_removed(&self, _node: NodeId) -> bool {
+        false
     }
 
     async fn cluster(&self, _within: Duration) -> ClusterView {

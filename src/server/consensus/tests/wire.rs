@@ -17,13 +17,15 @@ use crate::sequence::{
 use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
 use crate::server::consensus::handshake::{Answer, Hello, Party, PeerHello, Purpose, Refusal};
+use crate::server::consensus::membership::MemberReply;
 use crate::server::consensus::probe::{Probe, ProbeReply};
 use crate::server::consensus::promises::Promise;
 use crate::server::consensus::protocol::{
-    Call, ForwardReply, HandOverRefusal, HandOverReply, PROTOCOL_VERSION, Reply,
+    Call, ForwardReply, HandOverRefusal, PROTOCOL_VERSION, Reply,
 };
 use crate::server::consensus::snapshot::{SnapshotHeader, SnapshotReply};
-use crate::server::consensus::{ClusterView, MemberView};
+use crate::server::consensus::transfer::HandOverReply;
+use crate::server::consensus::{ClusterView, MemberChange, MemberDone, MemberRefusal, MemberView};
 use crate::server::types::{Entry, Membership, Payload, Proposal, StoredMembership};
 
 fn hex(bytes: &[u8]) -> String {
@@ -50,8 +52,8 @@ fn two_members() -> Membership {
 }
 
 #[test]
-fn the_protocol_version_is_2() {
-    assert_eq!(PROTOCOL_VERSION, 4);
+fn the_protocol_version_is_5() {
+    assert_eq!(PROTOCOL_VERSION, 5);
 }
 
 #[test]
@@ -186,6 +188,10 @@ fn refusals_keep_their_bytes() {
         "01000000 0800000001000000 0000000001030000 0000000000020000 000000000000",
     );
     refused(Refusal::TooManyConnections, "01000000 07000000");
+    refused(
+        Refusal::Removed { node: id(4) },
+        "01000000 09000000 0400000000000000",
+    );
 }
 
 #[test]
@@ -302,7 +308,7 @@ fn wishes_for_another_leader_keep_their_bytes() {
     let reason = || "r".to_owned();
     for (reply, bytes) in [
         (
-            HandOverReply::Leads { leader: id(3) },
+            HandOverReply::Done(id(3)),
             "08000000 00000000 0300000000000000",
         ),
         (HandOverReply::NotLeader, "08000000 01000000"),
@@ -320,6 +326,88 @@ fn wishes_for_another_leader_keep_their_bytes() {
         ),
     ] {
         keeps(&Reply::HandOver(reply), bytes);
+    }
+}
+
+#[test]
+fn changes_of_members_keep_their_bytes() {
+    let call = |change| Call::ChangeMember { change, left_ms: 5 };
+    let member = two_members().get_node(&id(1)).unwrap().clone();
+    let node = id(4);
+    for (change, bytes) in [
+        (MemberChange::Promote { node }, "00000000 0400000000000000"),
+        (MemberChange::Demote { node }, "01000000 0400000000000000"),
+        (MemberChange::Remove { node }, "02000000 0400000000000000"),
+        (
+            MemberChange::Replace {
+                old: id(3),
+                new: node,
+            },
+            "03000000 0300000000000000 0400000000000000",
+        ),
+        (
+            MemberChange::Move { node, member },
+            "04000000 0400000000000000 0b00000000000000 31302e302e302e313a3732 \
+             0b00000000000000 31302e302e302e313a3732 a1000000000000000000000000000000",
+        ),
+    ] {
+        keeps(&call(change), &format!("08000000 {bytes} 05000000"));
+    }
+}
+
+#[test]
+fn answers_to_changes_of_members_keep_their_bytes() {
+    let node = id(4);
+    let refused = MemberReply::Refused;
+    for (reply, bytes) in [
+        (
+            MemberReply::Done(MemberDone::Unchanged),
+            "00000000 00000000",
+        ),
+        (MemberReply::Done(MemberDone::Changed), "00000000 01000000"),
+        (MemberReply::NotLeader, "01000000"),
+        (
+            refused(MemberRefusal::NoMember { node }),
+            "02000000 00000000 0400000000000000",
+        ),
+        (
+            refused(MemberRefusal::HasLeft { node }),
+            "02000000 01000000 0400000000000000",
+        ),
+        (
+            refused(MemberRefusal::OtherIncarnation { node }),
+            "02000000 02000000 0400000000000000",
+        ),
+        (
+            refused(MemberRefusal::NotCaughtUp { node, lag: Some(9) }),
+            "02000000 03000000 0400000000000000 01 0900000000000000",
+        ),
+        (
+            refused(MemberRefusal::LosesQuorum {
+                voters: vec![id(1)],
+                answering: 2,
+                needed: 3,
+                silent: vec![id(4)],
+            }),
+            "02000000 04000000 0100000000000000 0100000000000000 0200000000000000 \
+             0300000000000000 0100000000000000 0400000000000000",
+        ),
+        (
+            refused(MemberRefusal::Leads {
+                node,
+                reason: "r".to_owned(),
+            }),
+            "02000000 05000000 0400000000000000 0100000000000000 72",
+        ),
+        (refused(MemberRefusal::Busy), "02000000 06000000"),
+        (
+            MemberReply::Unknown {
+                reason: "r".to_owned(),
+            },
+            "03000000 0100000000000000 72",
+        ),
+    ] {
+        keeps(&Reply::ChangeMember(reply), &format!("09000000 {bytes}"));
     }
 }
 
@@ -539,6 +627,11 @@ fn outcomes_of_later_commands_keep_their_bytes() {
         &Outcome::Refused(keys),
         "03000000 0c000000 0100000000000000 0200000000000000",
     );
+    keeps(
+        &Outcome::Refused(TableRefusal::TooManyNodes { limit: 16 }),
+        "03000000 0d000000 1000000000000000",
+    );
+    keeps(&Outcome::Admitted { id: 4 }, "0a000000 0400000000000000");
 }
 
 #[test]

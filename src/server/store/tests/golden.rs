@@ -8,14 +8,16 @@ use openraft::entry::RaftEntry;
 use openraft::vote::RaftLeaderId;
 
 use super::fixture::*;
+use crate::sequence::testing::{at as at_entry, batch};
 use crate::sequence::{
-    Answer, Answered, BatchHash, EntryId, Kept, KeyedAnswer, Origin, Outcome, RangeCount, Refusal,
-    RequestKey, Sequence, Session, SessionId, Settings, Table, TableHeader,
+    Answer, Answered, BatchHash, Command, EntryId, Kept, KeyedAnswer, NodeCard, Origin, Outcome,
+    RangeCount, Refusal, RequestKey, Sequence, Session, SessionId, Settings, Table, TableHeader,
 };
 use crate::server::codec;
 use crate::server::store::database::MetaKey;
 use crate::server::store::identity::{self, StoreState};
 use crate::server::store::snapshot_format::{self, State};
+use crate::server::store::state_machine::cards;
 use crate::server::store::superblock::{self, Owner, Promised};
 use crate::server::store::{FormationRecord, Identity, record};
 use crate::server::types::{
@@ -200,7 +202,7 @@ async fn a_snapshot_keeps_its_bytes() {
     let mut bytes = Vec::new();
     let digest = snapshot_format::write(&state, &mut bytes).unwrap();
 
-    let golden = |magic: &str, header_length: &str, sessions: &str| {
+    let golden = |magic: &str, header_length: &str, nodes: &str, sessions: &str| {
         format!(
             "{magic}
              {header_length}
@@ -208,6 +210,7 @@ async fn a_snapshot_keeps_its_bytes() {
              01 0100000000000000 0200000000000000 0000000000000000
              {MEMBERSHIP}
              0100000000000000 0200000000000000
+             {nodes}
              0100000000000000 {sessions}
              48000000
              0100000000000000
@@ -216,22 +219,28 @@ async fn a_snapshot_keeps_its_bytes() {
              01 0300000000000000 01 0100000000000000 00"
         )
     };
+    let nothing = "0000000000000000 0000000000000000";
+    let no_nodes = "0100000000000000 0000000000000000";
     same(
         &bytes,
-        &golden(
-            "4857736e61700002",
-            "a8000000",
-            "0000000000000000 0000000000000000",
-        ),
+        &golden("4857736e61700003", "b8000000", no_nodes, nothing),
     );
     assert_eq!(digest.checksum, *blake3::hash(&bytes).as_bytes());
     assert_eq!(
         snapshot_format::read(&bytes[..]).unwrap(),
         (state.clone(), digest)
     );
-    let before_sessions = bytes_of(&golden("4857736e61700001", "98000000", ""));
-    let (read, _) = snapshot_format::read(&before_sessions[..]).unwrap();
-    assert_eq!(read, state);
+    // Before nodes were admitted, those of the membership were all that had an id.
+    let mut older = state;
+    older.table.set_members(cards(&membership()));
+    for (magic, header_length, sessions) in [
+        ("4857736e61700002", "a8000000", nothing),
+        ("4857736e61700001", "98000000", ""),
+    ] {
+        let bytes = bytes_of(&golden(magic, header_length, "", sessions));
+        let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
+        assert_eq!(read, older);
+    }
 }
 
 /// A snapshot of this table has these bytes, and is read back as it was.
@@ -266,10 +275,11 @@ fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
     table.restore(name, sequence);
     a_snapshot_is(
         table,
-        "4857736e61700002
-         3a000000
+        "4857736e61700003
+         4a000000
          00 00 0000000000000000 0000000000000000
          0300000000000000 0900000000000000
+         0100000000000000 0000000000000000
          0100000000000000 0000000000000000 0000000000000000
          41000000
          0100000000000000
@@ -295,9 +305,10 @@ fn a_session_keeps_its_bytes_in_a_snapshot() {
     table.restore_session(SessionId::opened_at(8), session);
     a_snapshot_is(
         table,
-        "4857736e61700002
-         3a000000
+        "4857736e61700003
+         4a000000
          00 00 0000000000000000 0000000000000000
+         0100000000000000 0000000000000000
          0100000000000000 0000000000000000
          0000000000000000 0100000000000000 0000000000000000
          30000000
@@ -333,9 +344,10 @@ fn a_request_key_keeps_its_bytes_in_a_snapshot() {
     ));
     a_snapshot_is(
         table,
-        "4857736e61700002
-         3a000000
+        "4857736e61700003
+         4a000000
          00 00 0000000000000000 0000000000000000
+         0100000000000000 0000000000000000
          0100000000000000 0000000000000000
          0000000000000000 0000000000000000 0200000000000000
          a6000000
@@ -345,6 +357,32 @@ fn a_request_key_keeps_its_bytes_in_a_snapshot() {
          01000000000000000000000000000000 02000000000000000000000000000000 0400000000000000
          0400000000000000 0500000000000000 0600000000000000 01000000
          00 01 0700000000000000 00000000",
+    );
+}
+
+#[test]
+fn nodes_keep_their_bytes_in_a_snapshot() {
+    let card = |incarnation, api: &str| NodeCard {
+        incarnation,
+        api: api.to_owned(),
+        peer: "p".to_owned(),
+    };
+    let mut table = Table::default();
+    table.set_members([(1, card(5, "a"))].into());
+    let node = card(6, "bc");
+    table.apply(at_entry(1), &[batch(vec![Command::Admit { node }])]);
+    a_snapshot_is(
+        table,
+        "4857736e61700003
+         a1000000
+         00 00 0000000000000000 0000000000000000
+         0100000000000000 0000000000000000
+         0300000000000000 0200000000000000
+         0100000000000000 05000000000000000000000000000000
+         0100000000000000 61 0100000000000000 70 01
+         0200000000000000 06000000000000000000000000000000
+         0200000000000000 6263 0100000000000000 70 00
+         0000000000000000 0000000000000000 0000000000000000",
     );
 }
 

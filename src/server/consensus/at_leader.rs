@@ -1,0 +1,94 @@
+//! What only the leader can do, asked for at any node: once more at the next leader where the asked one does not lead.
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{Call, CallError, Consensus, Leader, Reply, left_ms};
+
+/// What a node that is asked to do something as the leader answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LeaderReply<D, R> {
+    /// It is as was asked for.
+    Done(D),
+    /// The asked one does not lead.
+    NotLeader,
+    /// Nothing changed.
+    Refused(R),
+    /// It may still come to be.
+    Unknown {
+        /// In words.
+        reason: String,
+    },
+}
+
+/// Why something was not done by the leader.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LeaderError<R: std::error::Error> {
+    /// Nobody led before the deadline.
+    #[error("no leader was found before the deadline")]
+    NoLeader,
+    /// Nothing changed.
+    #[error(transparent)]
+    Refused(R),
+    /// It may still come to be.
+    #[error("{reason}")]
+    Unknown {
+        /// In words.
+        reason: String,
+    },
+}
+
+impl Consensus {
+    /// Has whoever leads serve a call, which is made with the milliseconds that are left. `reply_of` reads the reply.
+    ///
+    /// # Errors
+    /// [`LeaderError`], which says whether it may have happened.
+    pub(super) async fn at_leader<D, R: std::error::Error>(
+        &self,
+        deadline: Instant,
+        call: impl Fn(u32) -> Call,
+        reply_of: impl Fn(Reply) -> Option<LeaderReply<D, R>>,
+    ) -> Result<D, LeaderError<R>> {
+        let mut changes = self.changes();
+        while Instant::now() < deadline {
+            let call = call(left_ms(deadline));
+            let reply = match self.leader() {
+                Leader::Here(_) => Ok(self.serve_as_leader(call).await),
+                Leader::There(id, member) => self.call(id, &member, call, deadline).await,
+                Leader::Unknown => {
+                    self.settle(&mut changes).await;
+                    continue;
+                }
+            };
+            let reply = match reply {
+                Ok(reply) => reply_of(reply).unwrap_or_else(|| LeaderReply::Unknown {
+                    reason: "the leader answered another question".to_owned(),
+                }),
+                Err(CallError::NotSent { .. }) => LeaderReply::NotLeader,
+                Err(error) => LeaderReply::Unknown {
+                    reason: error.to_string(),
+                },
+            };
+            match reply {
+                LeaderReply::Done(done) => return Ok(done),
+                LeaderReply::Refused(refusal) => return Err(LeaderError::Refused(refusal)),
+                LeaderReply::Unknown { reason } => return Err(LeaderError::Unknown { reason }),
+                LeaderReply::NotLeader => self.settle(&mut changes).await,
+            }
+        }
+        Err(LeaderError::NoLeader)
+    }
+
+    /// Serves a call that is for the leader at this node.
+    pub(super) async fn serve_as_leader(&self, call: Call) -> Reply {
+        match call {
+            Call::HandOver { to } => Reply::HandOver(self.hand_over_own(to).await),
+            Call::ChangeMember { change, left_ms } => {
+                Reply::ChangeMember(self.change_member_own(change, left_ms).await)
+            }
+            _ => Reply::Failed {
+                reason: "this is no call for the leader".to_owned(),
+            },
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What becomes of the members without anybody's asking: who was admitted becomes a learner, what a leader left unfinished
+//! is finished, who moved is found, and who was removed ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+use tokio::time::{Instant, sleep};
+
+use super::at_leader::LeaderReply;
+use super::member_change::{MemberChange, Removed};
+use super::membership::Leavers;
+use super::{Call, Consensus, Leader, Reply, left_ms};
+use crate::server::types::{Member, NodeId};
+
+/// How often a leader looks whether somebody was admitted, or a change of its predecessor is unfinished.
+const TEND_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a node waits for the answer to where it is reached, and how often it looks whether it is still a member.
+const OWN_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Consensus {
+    /// While this node leads: those who were admitted become learners, and an unfinished change is finished.
+    pub(crate) async fn tend_members(self) {
+        loop {
+            sleep(TEND_INTERVAL).await;
+            if matches!(self.leader(), Leader::Here(_))
+                && let Ok(_turn) = self.changing.try_acquire()
+            {
+                self.tend_once().await;
+            }
+        }
+    }
+
+    async fn tend_once(&self) {
+        let membership = self.membership();
+        let joint = 1 < membership.membership().get_joint_config().len();
+        let table = self.tables().table();
+        let admitted = table.nodes().waiting().filter_map(|(id, card)| {
+            // It was parsed before it was admitted.
+            Some((NodeId::from(*id), Member::try_from(card).ok()?))
+        });
+        let admitted: BTreeMap<NodeId, Member> = admitted
+            .filter(|(id, _)| membership.get_node(id).is_none())
+            .collect();
+        let changes = match (joint, admitted.is_empty()) {
+            // Whoever was to go stays as a learner: whether it was to go for good is not known any more.
+            (true, _) => ChangeMembers::AddVoterIds(BTreeSet::new()),
+            (false, false) => ChangeMembers::AddNodes(admitted.clone()),
+            (false, true) => return,
+        };
+        let deadline = Instant::now() + self.timing().election_max();
+        let written = self.write_membership((changes, Leavers::Stay), &membership, deadline);
+        match written.await {
+            Ok(()) => {
+                for peer in admitted.keys() {
+                    tracing::info!(%peer, "node admitted as a learner");
+                }
+            }
+            // It is tried again, here or by the next leader.
+            Err(reply) => tracing::debug!(?reply, "members not tended"),
+        }
+    }
+
+    /// Whether the node was a member, by what this node has applied, and is none any more.
+    pub(super) fn has_left(&self, node: NodeId) -> bool {
+        self.tables().table().nodes().has_left(node.get())
+    }
+
+    /// Resolves where this node is no member any more, as it knows by itself or is told by a peer.
+    pub(crate) async fn removed(&self) -> Removed {
+        let node = self.node();
+        let told = self.peers.promises().removed();
+        let seen = async {
+            while !self.has_left(node) {
+                sleep(OWN_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            told_by = told => Removed { node, told_by },
+            () = seen => Removed { node, told_by: node },
+        }
+    }
+
+    /// Has the membership say where this node is reached, if it says otherwise.
+    pub(crate) async fn announce(self, own: Member) {
+        let node = self.node();
+        let change = MemberChange::Move {
+            node,
+            member: own.clone(),
+        };
+        loop {
+            let membership = self.membership();
+            match membership.get_node(&node) {
+                Some(known) if *known == own => return,
+                Some(_) => {
+                    let members = membership.nodes();
+                    for (id, member) in members {
+                        if self.announce_to(*id, member, &change).await {
+                            tracing::info!(%node, "the cluster knows this node's addresses");
+                            break;
+                        }
+                    }
+                }
+                // It is no member yet, and will be one with these addresses.
+                None => {}
+            }
+            sleep(TEND_INTERVAL).await;
+        }
+    }
+
+    /// Whether this member leads and has carried it out. The leader, which cannot reach this node, may be unknown here.
+    async fn announce_to(&self, id: NodeId, member: &Member, change: &MemberChange) -> bool {
+        let deadline = Instant::now() + OWN_INTERVAL;
+        let call = Call::ChangeMember {
+            change: change.clone(),
+            left_ms: left_ms(deadline),
+        };
+        let reply = if id == self.node() {
+            Ok(self.serve_as_leader(call).await)
+        } else {
+            self.call(id, member, call, deadline).await
+        };
+        matches!(reply, Ok(Reply::ChangeMember(LeaderReply::Done(_))))
+    }
+}

@@ -1,0 +1,98 @@
+//! How a node with an empty directory becomes part of a cluster that is there: it asks any of its nodes for an id, as often as
+//! it takes. Its directory is one node however often it asks, so a lost answer costs nothing.
+
+use std::time::Duration;
+
+use super::store::FormationRecord;
+use super::types::{Member, NodeId};
+use crate::client::{BuildError, Client, ClientError};
+use crate::wire::{AdmitBody, AdmittedBody, AdmittedMemberBody};
+
+/// How long the nodes are asked before it is said that none answers.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause between two rounds of questions.
+const ROUND_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a node cannot join.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinError {
+    /// The nodes to ask are described wrongly.
+    #[error(transparent)]
+    Urls(#[from] BuildError),
+    /// The cluster does not take it.
+    #[error("the cluster does not admit this node: {reason}")]
+    Refused {
+        /// In its words.
+        reason: String,
+    },
+    /// The answer makes no sense.
+    #[error(
+        "the cluster's answer is not understood, because {reason}: run the same version of highwater on all nodes"
+    )]
+    NotUnderstood {
+        /// In words.
+        reason: String,
+    },
+}
+
+/// Asks these nodes until one has admitted this one. What comes back is to be kept before anything else is done.
+///
+/// # Errors
+/// [`JoinError`] where asking again would not help.
+pub(super) async fn admitted(urls: &[String], own: Member) -> Result<FormationRecord, JoinError> {
+    let client = Client::builder()
+        .nodes(urls)
+        .deadline(ASK_TIMEOUT)
+        .build()?;
+    let body = AdmitBody {
+        incarnation: own.incarnation.to_string(),
+        api: own.api.to_string(),
+        peer: own.peer.to_string(),
+    };
+    let mut told = None;
+    loop {
+        let error = match client.members().admit(&body).await {
+            Ok(admitted) => return record(admitted, own),
+            Err(ClientError::Refused { problem }) => {
+                return Err(JoinError::Refused {
+                    reason: problem.detail,
+                });
+            }
+            Err(error) => error.to_string(),
+        };
+        if told.as_ref() != Some(&error) {
+            tracing::info!(error, "waiting for the cluster to admit this node");
+            told = Some(error);
+        }
+        tokio::time::sleep(ROUND_PAUSE).await;
+    }
+}
+
+fn record(admitted: AdmittedBody, own: Member) -> Result<FormationRecord, JoinError> {
+    let not_understood = |reason: String| JoinError::NotUnderstood { reason };
+    let node = NodeId::from(admitted.id);
+    let mut members = std::collections::BTreeMap::new();
+    for member in admitted.members {
+        let (id, member) = member_of(member).map_err(not_understood)?;
+        members.insert(id, member);
+    }
+    members.insert(node, own);
+    let cluster = admitted.cluster.parse();
+    let cluster = cluster.map_err(|error| not_understood(format!("{error}")))?;
+    tracing::info!(%node, %cluster, "admitted");
+    Ok(FormationRecord {
+        cluster,
+        node,
+        members,
+    })
+}
+
+fn member_of(body: AdmittedMemberBody) -> Result<(NodeId, Member), String> {
+    let incarnation = body.incarnation.parse();
+    let member = Member {
+        api: body.api.parse().map_err(|error| format!("{error}"))?,
+        peer: body.peer.parse().map_err(|error| format!("{error}"))?,
+        incarnation: incarnation.map_err(|error| format!("{error}"))?,
+    };
+    Ok((body.id.into(), member))
+}
