@@ -14,6 +14,6 @@ mod server;
 pub mod wire;
 
 pub use sequence::{
-    IdForm, NAME_LENGTH_MAX, NUMBER_SAFE_MAX, NameError, Range, RangeCount, RangeError,
-    SequenceName, Settings, SettingsError,
+    IMPORT_PARTS_MAX, IdForm, NAME_LENGTH_MAX, NUMBER_SAFE_MAX, NameError, Range, RangeCount,
+    RangeError, SequenceName, Settings, SettingsError,
 };

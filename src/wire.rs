@@ -1,15 +1,17 @@
 //! HTTP bodies, as the API writes and the client reads them, and the other way round.
 //!
 //! What is a value of a sequence's number space (`first`, `last`, `start`, `increment`, `max_value`, `high`,
-//! `next`, `remaining`, `previous`, `to`) is a [`Number`]: written in the sequence's form, read in both.
+//! `next`, `remaining`, `previous`, `to`, `at_least`) is a [`Number`]: written in the sequence's form, read in both.
 
 mod cluster;
+mod import;
 mod key;
 
 pub use cluster::{
     AdmitBody, AdmittedBody, AdmittedMemberBody, ClusterBody, MemberBody, MemberChangedBody,
     MemberRole, MembersBody, ReplaceBody, TransferBody, TransferredBody,
 };
+pub use import::{ImportBody, ImportResult, ImportedBody, ImportsBody};
 pub(crate) use key::KEY_HEADER;
 pub use key::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
 
@@ -328,7 +330,7 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong with this request, the limit and the way out.
     pub detail: String,
-    /// Which lease of a list is wrong, counted from 0.
+    /// Which lease or sequence of a list is wrong, counted from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,
     /// The stable name of the kind, for programs.

@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use super::sequence::marks::{LineError, Place};
 use crate::chaos::HarnessError;
 use crate::client::{BuildError, ClientError};
 use crate::history::ReadError;
@@ -109,6 +110,36 @@ pub(super) enum CliError {
         /// What is wrong where.
         source: ReadError,
     },
+    /// A list of marks that is none.
+    #[error("{place}{}", and_others(*others))]
+    List {
+        /// The first line that is wrong.
+        place: Place,
+        /// How many others are.
+        others: usize,
+        /// What is wrong with the first.
+        source: LineError,
+    },
+    /// An import that ended before its end.
+    #[error("{place}: {sequence}{}", stays(*done))]
+    NotImported {
+        /// The line that is wrong, or the first that was not served.
+        place: Place,
+        /// Which sequence that names.
+        sequence: SequenceName,
+        /// How many lines before were answered.
+        done: usize,
+        /// What the cluster says.
+        source: Box<ClientError>,
+    },
+    /// A file that cannot be read.
+    #[error("{name} cannot be read")]
+    Read {
+        /// Which one.
+        name: String,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A file that cannot be opened.
     #[error("{name} cannot be opened")]
     Open {
@@ -168,15 +199,14 @@ impl CliError {
     /// What the process ends with.
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Client(source) | Self::Sequence { source, .. } => match source {
-                ClientError::Refused { problem } => refused(problem),
-                ClientError::Unavailable { .. } => Exit::Unavailable,
-                ClientError::Unknown { .. } => Exit::TimedOut,
-            },
+            Self::Client(source) | Self::Sequence { source, .. } => not_done(source),
+            Self::NotImported { source, .. } => not_done(source),
             Self::Usage { .. }
             | Self::SeveralLearners { .. }
             | Self::Nodes(_)
             | Self::History { .. }
+            | Self::List { .. }
+            | Self::Read { .. }
             | Self::Open { .. }
             | Self::Config(_)
             | Self::Server(ServerError::Config(_))
@@ -194,16 +224,13 @@ impl CliError {
     /// The stable name for programs.
     pub(super) fn code(&self) -> &str {
         match self {
-            Self::Client(error) | Self::Sequence { source: error, .. } => {
-                match (error.problem(), error.outcome()) {
-                    (Some(problem), _) => &problem.code,
-                    (None, ProblemOutcome::NotApplied) => "unavailable",
-                    (None, ProblemOutcome::Unknown) => "unknown_outcome",
-                }
-            }
+            Self::Client(error) | Self::Sequence { source: error, .. } => said_by(error),
+            Self::NotImported { source, .. } => said_by(source),
             Self::Usage { .. } => "usage",
             Self::Nodes(_) => "invalid_url",
             Self::History { .. } => "invalid_history",
+            Self::List { .. } => "invalid_list",
+            Self::Read { .. } => "cannot_read",
             Self::Open { .. } => "cannot_open",
             Self::NoMember { .. } => "unknown_member",
             Self::NoLearner => "no_learner",
@@ -224,6 +251,7 @@ impl CliError {
     pub(super) fn outcome(&self) -> Option<ProblemOutcome> {
         match self {
             Self::Client(error) | Self::Sequence { source: error, .. } => Some(error.outcome()),
+            Self::NotImported { source, .. } => Some(source.outcome()),
             _ => None,
         }
     }
@@ -246,7 +274,39 @@ pub(super) fn one_line(error: &dyn std::error::Error) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-fn refused(problem: &Problem) -> Exit {
+fn and_others(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " (and 1 other line)".to_owned(),
+        _ => format!(" (and {others} other lines)"),
+    }
+}
+
+fn stays(done: usize) -> String {
+    match done {
+        0 => String::new(),
+        _ => format!(" (the {done} before are imported and stay, run it again to finish)"),
+    }
+}
+
+fn not_done(error: &ClientError) -> Exit {
+    match error {
+        ClientError::Refused { problem } => refused(problem),
+        ClientError::Unavailable { .. } => Exit::Unavailable,
+        ClientError::Unknown { .. } => Exit::TimedOut,
+    }
+}
+
+fn said_by(error: &ClientError) -> &str {
+    match (error.problem(), error.outcome()) {
+        (Some(problem), _) => &problem.code,
+        (None, ProblemOutcome::NotApplied) => "unavailable",
+        (None, ProblemOutcome::Unknown) => "unknown_outcome",
+    }
+}
+
+/// What a refusal by the cluster ends with.
+pub(super) fn refused(problem: &Problem) -> Exit {
     match (problem.code.as_str(), problem.status) {
         ("exhausted", _) => Exit::Exhausted,
         (_, 401 | 403) => Exit::Denied,

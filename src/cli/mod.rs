@@ -63,7 +63,7 @@ enum Verb {
     Demo(demo::Args),
     /// Lease the next values of a sequence
     Lease(lease::Args),
-    /// Create, show, list, alter, advance and retire sequences
+    /// Create, show, list, alter, advance, retire, import and check sequences
     Sequence(sequence::Args),
     /// Look at the cluster
     Cluster(cluster::Args),

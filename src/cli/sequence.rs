@@ -1,4 +1,9 @@
-//! `highwater sequence`: create, show, list, alter, advance, retire.
+//! `highwater sequence`: create, show, list, alter, advance, retire, import, check.
+
+mod check;
+mod import;
+pub(super) mod marks;
+mod tables;
 
 use std::num::NonZeroU32;
 
@@ -6,10 +11,11 @@ use clap::Subcommand;
 
 use super::args::{Connect, block_on};
 use super::error::{CliError, Exit};
-use super::output::{Output, Table, or_dash};
+use super::output::{Output, or_dash};
 use crate::client::{Client, ClientError, Consistency, ListQuery, Reads, Run};
 use crate::sequence::SequenceName;
 use crate::wire::{AdvancedBody, AlterBody, CreateBody, Number, SequenceBody, SequencesBody};
+use tables::{columns, table};
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -84,6 +90,10 @@ enum Verb {
     /// End a sequence for good: its name keeps its mark
     #[command(after_help = RETIRE_EXAMPLES)]
     Retire(Change),
+    /// Take over the marks that other counters have reached, many at once
+    Import(import::Args),
+    /// Tell whether sequences cover the values that a database has
+    Check(check::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -188,6 +198,8 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, CliError> {
         Verb::Alter(args) => alter(&args, output)?,
         Verb::Advance(args) => advance(&args, output)?,
         Verb::Retire(args) => retire(&args, output)?,
+        Verb::Import(args) => return import::run(&args, output),
+        Verb::Check(args) => return check::run(&args, output),
     }
     Ok(Exit::Ok)
 }
@@ -350,42 +362,4 @@ fn sentence(advanced: &AdvancedBody, run: Run) -> String {
         (true, Run::Dry) => format!("{name} would advance from {previous} to {high}"),
         (false, _) => format!("{name} stays at {high}"),
     }
-}
-
-fn columns(listed: &SequencesBody) -> Table {
-    let heading = Table::new().row(["NAME", "HIGH", "NEXT", "REMAINING", "USED", "RETIRED"]);
-    listed.sequences.iter().fold(heading, |table, sequence| {
-        table.row([
-            sequence.sequence.to_string(),
-            or_dash(sequence.high),
-            or_dash(sequence.next),
-            sequence.remaining.to_string(),
-            percent(sequence),
-            yes_or_no(sequence).to_owned(),
-        ])
-    })
-}
-
-fn percent(sequence: &SequenceBody) -> String {
-    format!("{:.2} %", sequence.used_ratio * 100.0)
-}
-
-fn yes_or_no(sequence: &SequenceBody) -> &'static str {
-    if sequence.retired { "yes" } else { "no" }
-}
-
-fn table(sequence: &SequenceBody) -> Table {
-    Table::new()
-        .row(["sequence", sequence.sequence.as_str()])
-        .row(["high".to_owned(), or_dash(sequence.high)])
-        .row(["next".to_owned(), or_dash(sequence.next)])
-        .row(["remaining".to_owned(), sequence.remaining.to_string()])
-        .row(["used".to_owned(), percent(sequence)])
-        .row(["start".to_owned(), sequence.start.to_string()])
-        .row(["increment".to_owned(), sequence.increment.to_string()])
-        .row(["max_value".to_owned(), sequence.max_value.to_string()])
-        .row(["cache".to_owned(), sequence.cache.to_string()])
-        .row(["max_lease".to_owned(), sequence.max_lease.to_string()])
-        .row(["retired", yes_or_no(sequence)])
-        .row(["index".to_owned(), or_dash(sequence.index)])
 }

@@ -5,7 +5,10 @@ use reqwest::{Method, StatusCode};
 use super::call::{Effect, Request};
 use super::{Client, ClientError, Created};
 use crate::sequence::SequenceName;
-use crate::wire::{AdvanceBody, AdvancedBody, AlterBody, CreateBody, Number, SequenceBody};
+use crate::wire::{
+    AdvanceBody, AdvancedBody, AlterBody, CreateBody, ImportBody, ImportedBody, ImportsBody,
+    Number, SequenceBody,
+};
 
 /// Whether a change is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +87,21 @@ impl<'a> Changes<'a> {
         let request = self.request(Method::POST, format!("/v1/sequences/{sequence}/advance"));
         let answer = self.client.call(request.with_body(&body)).await?;
         answer.understood(Some)
+    }
+
+    /// Makes sequences that are not there, and raises the marks of all, each by itself: 1 to [`crate::IMPORT_PARTS_MAX`] in one
+    /// commit. The answers have the order of the list; what is refused is among them. A dry run tells whether the sequences
+    /// cover these marks: each that does is unchanged.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether it may have happened, of all of them. A refusal is of the list as a whole, and
+    /// tells which of it is wrong: [`ClientError::position`].
+    pub async fn import(self, sequences: &[ImportBody]) -> Result<Vec<ImportedBody>, ClientError> {
+        let request = self.request(Method::POST, "/v1/sequences".to_owned());
+        let answer = self.client.call(request.with_body(&sequences)).await?;
+        answer.understood(|body: ImportsBody| {
+            (body.sequences.len() == sequences.len()).then_some(body.sequences)
+        })
     }
 
     fn request(self, method: Method, path: String) -> Request {

@@ -44,8 +44,8 @@ use serde::Serialize;
 
 use crate::sequence::{RangeCount, SequenceName};
 use crate::wire::{
-    AdvancedBody, AlterBody, ClusterBody, CreateBody, GrantsBody, LeaseBody, LeasePartBody,
-    SequenceBody, SequencesBody, TransferBody, TransferredBody,
+    AdvancedBody, AlterBody, ClusterBody, CreateBody, GrantsBody, ImportBody, ImportedBody,
+    LeaseBody, LeasePartBody, SequenceBody, SequencesBody, TransferBody, TransferredBody,
 };
 use call::{Effect, Request};
 use nodes::Nodes;
@@ -210,6 +210,14 @@ impl Client {
         to: u64,
     ) -> Result<AdvancedBody, ClientError> {
         self.changes(Run::Real).advance(sequence, to).await
+    }
+
+    /// [`Changes::import`], for real.
+    ///
+    /// # Errors
+    /// [`ClientError`], which says whether it may have happened. To repeat it is safe.
+    pub async fn import(&self, sequences: &[ImportBody]) -> Result<Vec<ImportedBody>, ClientError> {
+        self.changes(Run::Real).import(sequences).await
     }
 
     /// [`Reads::sequence`], up to date.

@@ -7,8 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EntryId, IdForm, NodeCard, Origin, Range, RangeCount, Sequence, SequenceName, SessionId,
-    Settings,
+    EntryId, IdForm, ImportParts, Imported, NodeCard, Origin, Range, RangeCount, Sequence,
+    SequenceName, SessionId, Settings,
 };
 
 /// The most leases of one command: with the longest names they are still one batch.
@@ -84,6 +84,12 @@ pub(crate) enum Command {
     Admit {
         /// Who it is.
         node: NodeCard,
+    },
+    /// Make sequences that are not there, and raise the marks of all; each by itself. It is one command, because a value
+    /// granted between a creation and its advance would be one that was granted before the import.
+    Import {
+        /// Which, in order.
+        parts: ImportParts,
     },
 }
 
@@ -233,6 +239,11 @@ pub(crate) enum Outcome {
     Admitted {
         /// Under this id, for ever.
         id: u64,
+    },
+    /// What became of each sequence of an import.
+    Imported {
+        /// One for each part, in order.
+        parts: Vec<Imported>,
     },
 }
 

@@ -8,6 +8,8 @@
 mod batch;
 #[cfg(feature = "server")]
 mod command;
+#[cfg(feature = "server")]
+mod import;
 mod name;
 mod range;
 mod settings;
@@ -27,6 +29,8 @@ pub(crate) use command::{
     Changes, Command, FixedSetting, Grant, GrantPart, GrantParts, GrantPartsError, KeyedAnswer,
     Outcome, Refusal, RequestKey,
 };
+#[cfg(feature = "server")]
+pub(crate) use import::{ImportPart, ImportParts, ImportPartsError, Imported, NamedSettings};
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 pub use range::{Range, RangeCount, RangeError};
 pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};
@@ -36,6 +40,9 @@ pub(crate) use state_hash::StateHash;
 pub(crate) use table::{
     Answer, Kept, KnownNode, NodeCard, Position, Sequence, Session, Table, TableHeader,
 };
+
+/// The most sequences of one import: with the longest names they are half a batch, and less than a request's body.
+pub const IMPORT_PARTS_MAX: usize = 128;
 
 /// Batches for the tests of what carries them.
 #[cfg(all(test, feature = "server"))]

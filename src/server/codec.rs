@@ -65,8 +65,8 @@ pub(crate) fn decode<T: DeserializeOwned, const LIMIT: usize>(
 mod tests {
     use super::*;
     use crate::sequence::{
-        Batch, BatchHash, Changes, Command, GrantPart, GrantParts, NodeCard, Origin, RangeCount,
-        RequestKey, SessionId, Settings,
+        Batch, BatchHash, Changes, Command, GrantPart, GrantParts, ImportPart, NamedSettings,
+        NodeCard, Origin, RangeCount, RequestKey, SessionId, Settings,
     };
 
     fn batch() -> Batch {
@@ -188,6 +188,28 @@ mod tests {
         08000000 0400000000000000 06000000000000000000000000000000 \
         09000000 07000000000000000000000000000000 0100000000000000 61 0200000000000000 6263";
 
+    /// The one of imports.
+    fn batch_of_an_import() -> Batch {
+        let part = ImportPart {
+            sequence: "ab".parse().unwrap(),
+            settings: Settings::default(),
+            named: NamedSettings([false, true, false, false, true]),
+            at_least: 5,
+        };
+        let parts = vec![part].try_into().unwrap();
+        Batch {
+            commands: vec![Command::Import { parts }],
+            ..batch()
+        }
+    }
+
+    const BATCH_OF_AN_IMPORT_GOLDEN: &str = "\
+        0000000000000000 0200000000000000 0100000000000000 09090909090909090909090909090909 \
+        0100000000000000 \
+        0a000000 0100000000000000 0200000000000000 6162 \
+        0100000000000000 0100000000000000 ffffffffffff1f00 0000000000000000 40420f00 \
+        0001000001 0500000000000000";
+
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -198,6 +220,7 @@ mod tests {
             (batch(), BATCH_GOLDEN),
             (later_batch(), LATER_BATCH_GOLDEN),
             (batch_of_a_session(), BATCH_OF_A_SESSION_GOLDEN),
+            (batch_of_an_import(), BATCH_OF_AN_IMPORT_GOLDEN),
         ] {
             let bytes = encode(&batch);
 

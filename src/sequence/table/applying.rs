@@ -8,8 +8,9 @@ use super::sequence::{Advance, Sequence};
 use super::sessions::Turn;
 use crate::sequence::state_hash::Part;
 use crate::sequence::{
-    Answered, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, KeyedAnswer, NodeCard,
-    Origin, Outcome, RangeCount, Refusal, RequestKey, SequenceName, SessionId, Settings,
+    Answered, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, ImportPart, Imported,
+    KeyedAnswer, NodeCard, Origin, Outcome, RangeCount, Refusal, RequestKey, SequenceName,
+    SessionId, Settings,
 };
 
 /// One entry while it is applied.
@@ -94,6 +95,14 @@ impl<'table> Applying<'table> {
             }
             Command::OpenSession { origin } => Ok(self.open_session(*origin)),
             Command::Admit { node } => self.admit(node),
+            Command::Import { parts } => {
+                let parts = parts.iter().map(|part| self.import(part));
+                return Outcome::Imported {
+                    parts: parts
+                        .map(|done| done.unwrap_or_else(Imported::Refused))
+                        .collect(),
+                };
+            }
         };
         done.unwrap_or_else(Outcome::Refused)
     }
@@ -220,6 +229,32 @@ impl<'table> Applying<'table> {
     fn admit(&mut self, node: &NodeCard) -> Result<Outcome, Refusal> {
         let Table { nodes, sum, .. } = &mut *self.table;
         nodes.admit(node, sum).map(|id| Outcome::Admitted { id })
+    }
+
+    fn import(&mut self, part: &ImportPart) -> Result<Imported, Refusal> {
+        let Ok(found) = self.find(&part.sequence) else {
+            self.table.check_room(0)?;
+            let mut sequence = Sequence::new(part.settings);
+            let Advance { previous, high } = sequence.advance(part.at_least)?;
+            self.put(&part.sequence, sequence);
+            return Ok(Imported::Done {
+                fresh: true,
+                previous,
+                high,
+                id_form: part.settings.id_form(),
+            });
+        };
+        let found = found.living()?;
+        if !part.means(&found.settings) {
+            return Err(Refusal::SequenceExists);
+        }
+        let Advance { previous, high } = found.advance(part.at_least)?;
+        Ok(Imported::Done {
+            fresh: false,
+            previous,
+            high,
+            id_form: found.settings.id_form(),
+        })
     }
 
     /// The sequence, to be changed.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::sequence::testing::{at, batch, outcomes};
 use crate::sequence::{
-    Changes, FixedSetting, Grant, GrantPart, GrantParts, IdForm, NUMBER_SAFE_MAX, Range,
-    RangeCount, Settings,
+    Changes, FixedSetting, Grant, GrantPart, GrantParts, IdForm, ImportPart, Imported,
+    NUMBER_SAFE_MAX, NamedSettings, Range, RangeCount, Settings,
 };
 
 fn name(text: &str) -> SequenceName {
@@ -934,6 +934,20 @@ impl Model {
         known.map(|known| known.retired = true).is_some()
     }
 
+    fn import(&mut self, part: &ImportPart) -> bool {
+        let (id, at_least) = (part.sequence.as_str(), part.at_least);
+        let NamedSettings(named) = part.named;
+        match self.sequences.get(id) {
+            None if at_least <= part.settings.max_value() => {
+                self.create(id, part.settings) && self.advance(id, at_least)
+            }
+            Some(known) if named == [false; 5] || known.settings == part.settings => {
+                self.advance(id, at_least)
+            }
+            _ => false,
+        }
+    }
+
     fn grant_all(
         &mut self,
         parts: &GrantParts,
@@ -989,6 +1003,18 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         count: count(of),
     });
     let parts = prop::collection::vec(part, 1..6);
+    let import = (id(), shapes(), any::<bool>(), 0..70_u64).prop_map(
+        |(sequence, settings, named, at_least)| {
+            let part = ImportPart {
+                sequence,
+                settings,
+                named: NamedSettings([named; 5]),
+                at_least,
+            };
+            let parts = vec![part].try_into().unwrap();
+            Command::Import { parts }
+        },
+    );
     let command = prop_oneof![
         3 => (id(), shapes()).prop_map(|(sequence, settings)| Command::Create { sequence, settings }),
         2 => (id(), 0..70_u64).prop_map(|(sequence, to)| Command::Advance { sequence, to }),
@@ -997,6 +1023,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         8 => (id(), 1..10_u32).prop_map(|(sequence, of)| Command::Grant { sequence, count: count(of) }),
         4 => (parts, prop::option::weighted(0.3, shapes()))
             .prop_map(|(parts, create)| Command::GrantAll { parts: parts.try_into().unwrap(), create }),
+        3 => import,
     ];
     prop::collection::vec(command, 1..60)
 }
@@ -1038,6 +1065,7 @@ fn expected(model: &mut Model, command: &Command) -> Result<Vec<Vec<u64>>, usize
             values.map(|values| vec![values]).ok_or(0)
         }
         Command::GrantAll { parts, create } => model.grant_all(parts, *create),
+        Command::Import { parts } => done(parts.iter().all(|part| model.import(part))),
         Command::OpenSession { .. }
         | Command::Admit { .. }
         | Command::GrantAllKeyed { .. }
@@ -1057,6 +1085,10 @@ fn answered(outcome: &Outcome) -> Result<Vec<Vec<u64>>, usize> {
         | Outcome::Opened { .. }
         | Outcome::Admitted { .. }
         | Outcome::Replayed { .. } => Ok(Vec::new()),
+        Outcome::Imported { parts } => match parts[..] {
+            [Imported::Done { .. }] => Ok(Vec::new()),
+            _ => Err(0),
+        },
         Outcome::Refused(_) => Err(0),
         Outcome::RefusedAt { position, .. } => Err(usize::try_from(*position).unwrap()),
     }

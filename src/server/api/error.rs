@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use self::cluster::{hand_over_kind, members_kind};
 use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
-use crate::sequence::{GrantPartsError, NameError, Refusal, SettingsError};
+use crate::sequence::{GrantPartsError, ImportPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::{HandOverError, MemberError, ReadError};
 use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, Problem, ProblemOutcome};
@@ -52,6 +52,8 @@ pub(super) enum ApiError {
     InvalidSettings(SettingsError),
     #[error(transparent)]
     InvalidLeases(GrantPartsError),
+    #[error(transparent)]
+    InvalidImport(ImportPartsError),
     #[error("no setting is named: name max_value or max_lease")]
     NothingToAlter,
     #[error("{field} is out of bounds: {limit}")]
@@ -71,7 +73,7 @@ pub(super) enum ApiError {
     AnswersFull,
     #[error(transparent)]
     Refused(Refusal),
-    /// In a list of leases, of which none happened.
+    /// In a list of leases, of which none happened, or of sequences.
     #[error("at position {position}: {error}")]
     At { position: u32, error: Box<Self> },
     #[error("this node is starting: it has not caught up with the cluster yet")]
@@ -97,7 +99,7 @@ struct Kind {
 }
 
 impl ApiError {
-    /// The same, where it is known of which lease of a list.
+    /// The same, where it is known of which of a list.
     pub(super) fn at(self, position: Option<u32>) -> Self {
         match position {
             Some(position) => Self::At {
@@ -154,6 +156,7 @@ impl ApiError {
             Self::InvalidBody { .. }
             | Self::InvalidSettings(_)
             | Self::InvalidLeases(_)
+            | Self::InvalidImport(_)
             | Self::NothingToAlter
             | Self::OutOfBounds { .. } => {
                 wrong("invalid_body", "correct the body and send it again")
@@ -335,15 +338,16 @@ fn shortened(text: String) -> String {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
+impl ApiError {
+    /// What a client is told.
+    pub(super) fn problem(&self) -> Problem {
         let kind = self.kind();
         let request_id = format!("{:016x}", rand::random::<u64>());
         let retryable = kind.status.is_server_error();
         if retryable {
             tracing::debug!(%request_id, error = %self, "request not served");
         }
-        let problem = Problem {
+        Problem {
             kind: format!("urn:highwater:problem:{}", kind.code),
             title: kind.code.replace('_', " "),
             status: kind.status.as_u16(),
@@ -354,15 +358,22 @@ impl IntoResponse for ApiError {
             retryable,
             request_id,
             hint: kind.hint.to_owned(),
-        };
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.kind().status;
+        let problem = self.problem();
         let body = serde_json::to_vec(&problem).unwrap_or_default();
-        let mut response = (kind.status, Body::from(body)).into_response();
+        let mut response = (status, Body::from(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
-        if kind.status == StatusCode::SERVICE_UNAVAILABLE {
+        if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

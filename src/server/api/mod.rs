@@ -8,6 +8,7 @@ mod cluster;
 mod connections;
 mod error;
 mod extract;
+mod import;
 mod json;
 mod keys;
 mod leases;
@@ -103,7 +104,7 @@ impl Api {
                     .patch(sequences::alter)
                     .delete(sequences::retire),
             )
-            .route("/v1/sequences", get(reads::list))
+            .route("/v1/sequences", get(reads::list).post(import::import))
             .route("/v1/leases", post(leases::lease_all))
             .route("/v1/sequences/{name}/leases", post(leases::lease))
             .route("/v1/sequences/{name}/advance", post(sequences::advance))

@@ -55,7 +55,7 @@ impl TryFrom<String> for DryRun {
 
 impl<B> Write<ChangeOptions, B> {
     /// What the table answers to the command, or would. It is the same function either way.
-    async fn outcome(&self, command: Command) -> Result<Outcome, ApiError> {
+    pub(super) async fn outcome(&self, command: Command) -> Result<Outcome, ApiError> {
         let outcome = match self.options.dry_run {
             DryRun::No => {
                 let committed = self.service.batcher.submit(command, self.deadline);
@@ -72,7 +72,7 @@ impl<B> Write<ChangeOptions, B> {
         }
     }
 
-    fn answer(&self, status: StatusCode, body: impl Serialize) -> Response {
+    pub(super) fn answer(&self, status: StatusCode, body: impl Serialize) -> Response {
         match self.options.dry_run {
             DryRun::No => (status, Json(body)).into_response(),
             DryRun::Yes => {
@@ -203,7 +203,7 @@ fn advance_command<B>(
     }
 }
 
-fn settings(body: &CreateBody) -> Result<Settings, ApiError> {
+pub(super) fn settings(body: &CreateBody) -> Result<Settings, ApiError> {
     let default = Settings::default();
     cache(body.cache)?;
     let max_lease = max_lease(body.max_lease)?.unwrap_or(default.max_lease());
@@ -234,7 +234,7 @@ fn changes(body: &AlterBody) -> Result<Changes, ApiError> {
     })
 }
 
-const ANY_VALUE: &str = "0 to 2^64 - 1";
+pub(super) const ANY_VALUE: &str = "0 to 2^64 - 1";
 
 fn cache(number: Option<Number>) -> Result<Option<u64>, ApiError> {
     let cache = number.map(|number| bounded(number, "cache", ANY_VALUE));
@@ -259,7 +259,11 @@ fn max_lease(number: Option<Number>) -> Result<Option<RangeCount>, ApiError> {
     parsed.transpose()
 }
 
-fn bounded(number: Number, field: &'static str, limit: &'static str) -> Result<u64, ApiError> {
+pub(super) fn bounded(
+    number: Number,
+    field: &'static str,
+    limit: &'static str,
+) -> Result<u64, ApiError> {
     number.get().ok_or(ApiError::OutOfBounds { field, limit })
 }
 

@@ -19,6 +19,8 @@ const COMMAND_BYTES: usize = 64;
 const KEYED_BYTES: usize = COMMAND_BYTES + 32;
 /// What each lease of several costs besides its sequence's name: the name's length and the count.
 const PART_BYTES: usize = 8 + 4;
+/// What each sequence of an import costs besides its name: the name's length, settings, which are named, the mark.
+const IMPORT_PART_BYTES: usize = 8 + 36 + 5 + 8;
 
 /// Requests in the order of their coming.
 #[derive(Debug)]
@@ -92,6 +94,13 @@ pub(super) fn size(command: &Command) -> usize {
             let sizes = parts.iter().map(|part| part.sequence.as_str().len());
             KEYED_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
         }
+        Command::Import { parts } => {
+            let sizes = parts.iter().map(|part| part.sequence.as_str().len());
+            COMMAND_BYTES
+                + sizes
+                    .map(|length| IMPORT_PART_BYTES + length)
+                    .sum::<usize>()
+        }
     }
 }
 
@@ -105,8 +114,9 @@ mod tests {
     use super::super::courier::{Place, encode};
     use super::*;
     use crate::sequence::{
-        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, NAME_LENGTH_MAX, NodeCard, Origin,
-        RangeCount, RequestKey, SequenceName, SessionId, Settings,
+        Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, IMPORT_PARTS_MAX, ImportPart,
+        NAME_LENGTH_MAX, NamedSettings, NodeCard, Origin, RangeCount, RequestKey, SequenceName,
+        SessionId, Settings,
     };
     use crate::server::codec;
     use crate::server::types::ADDRESS_BYTES_MAX;
@@ -121,6 +131,19 @@ mod tests {
             key: KEY,
             parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
             create: Some(Settings::default()),
+        }
+    }
+
+    /// As many sequences as one import holds, of the longest names.
+    fn largest_import() -> Command {
+        let part = ImportPart {
+            sequence: "x".repeat(NAME_LENGTH_MAX).parse().unwrap(),
+            settings: Settings::default(),
+            named: NamedSettings([true; 5]),
+            at_least: u64::MAX,
+        };
+        Command::Import {
+            parts: vec![part; IMPORT_PARTS_MAX].try_into().unwrap(),
         }
     }
 
@@ -177,6 +200,7 @@ mod tests {
                 to: u64::MAX,
             },
             largest_lease(),
+            largest_import(),
         ];
         for command in commands {
             assert!(
@@ -184,7 +208,9 @@ mod tests {
                 "{command:?}"
             );
         }
-        assert!(ENVELOPE_BYTES + size(&largest_lease()) <= BATCH_BYTES_MAX);
+        for largest in [largest_lease(), largest_import()] {
+            assert!(ENVELOPE_BYTES + size(&largest) <= BATCH_BYTES_MAX);
+        }
     }
 
     fn grant() -> Command {

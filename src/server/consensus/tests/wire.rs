@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::sequence::{
-    Answered, Batch, BatchHash, Changes, Command, EntryId, GrantPart, KeyedAnswer, Origin, Outcome,
-    RangeCount, Refusal as TableRefusal, SessionId, Settings, Table, testing,
+    Answered, Batch, BatchHash, Changes, Command, EntryId, GrantPart, Imported, KeyedAnswer,
+    Origin, Outcome, RangeCount, Refusal as TableRefusal, SessionId, Settings, Table, testing,
 };
 use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
@@ -632,6 +632,18 @@ fn outcomes_of_later_commands_keep_their_bytes() {
         "03000000 0d000000 1000000000000000",
     );
     keeps(&Outcome::Admitted { id: 4 }, "0a000000 0400000000000000");
+    let done = Imported::Done {
+        fresh: true,
+        previous: None,
+        high: Some(7),
+        id_form: crate::IdForm::Text,
+    };
+    keeps(
+        &Outcome::Imported {
+            parts: vec![done, Imported::Refused(TableRefusal::Retired)],
+        },
+        "0b000000 0200000000000000 00000000 01 00 01 0700000000000000 01000000 01000000 05000000",
+    );
 }
 
 #[test]
