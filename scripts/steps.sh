@@ -36,6 +36,10 @@ install_packages() {
     command -v curl >/dev/null || wanted+=(curl)
     command -v unshare >/dev/null || wanted+=(util-linux)
     command -v mount >/dev/null || wanted+=(mount)
+    # Counters that Highwater takes over from; only the tests start them.
+    [[ -x /usr/sbin/mariadbd ]] || wanted+=(mariadb-server-core)
+    command -v mariadb >/dev/null || wanted+=(mariadb-client-core)
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || wanted+=(postgresql)
     if ((${#wanted[@]} == 0)); then
         return
     fi

@@ -136,10 +136,19 @@ mod tests {
         }
     }
 
-    fn done(fresh: bool, previous: Option<u64>, high: u64) -> Imported {
+    fn created(high: u64) -> Imported {
         Imported::Done {
-            fresh,
-            previous,
+            fresh: true,
+            previous: None,
+            high: Some(high),
+            id_form: IdForm::Number,
+        }
+    }
+
+    fn found(previous: u64, high: u64) -> Imported {
+        Imported::Done {
+            fresh: false,
+            previous: Some(previous),
             high: Some(high),
             id_form: IdForm::Number,
         }
@@ -163,14 +172,7 @@ mod tests {
 
         let answer = imported(&mut table, [mark("p", 41), odd, mark("empty", 0)]);
 
-        assert_eq!(
-            answer,
-            [
-                done(true, None, 41),
-                done(true, None, 500),
-                done(true, None, 0)
-            ]
-        );
+        assert_eq!(answer, [created(41), created(500), created(0)]);
         assert_eq!(grant(&mut table, "p"), 42);
         assert_eq!(grant(&mut table, "odd"), 501);
         assert_eq!(grant(&mut table, "empty"), 1);
@@ -185,15 +187,8 @@ mod tests {
         let before = table.clone();
         let again = imported(&mut table, [mark("p", 60), mark("p", 50)]);
 
-        assert_eq!(
-            raised,
-            [
-                done(false, Some(41), 50),
-                done(false, Some(50), 50),
-                done(false, Some(50), 60)
-            ]
-        );
-        assert_eq!(again, vec![done(false, Some(60), 60); 2]);
+        assert_eq!(raised, [found(41, 50), found(50, 50), found(50, 60)]);
+        assert_eq!(again, vec![found(60, 60); 2]);
         assert!(before.iter().eq(table.iter()));
     }
 
@@ -229,7 +224,7 @@ mod tests {
             above,
         ];
         assert_eq!(answer[..4], refusals.map(Imported::Refused));
-        assert_eq!(answer[4], done(true, None, 7));
+        assert_eq!(answer[4], created(7));
         for name in ["p", "gone", "new"] {
             let name = name.parse().unwrap();
             assert_eq!(table.get(&name), before.get(&name), "{name}");
@@ -251,10 +246,7 @@ mod tests {
             ],
         );
 
-        assert_eq!(
-            answer[..2],
-            [done(false, Some(5), 6), done(false, Some(6), 7)]
-        );
+        assert_eq!(answer[..2], [found(5, 6), found(6, 7)]);
         assert_eq!(answer[2], Imported::Refused(Refusal::SequenceExists));
         for (at, differs) in [true, true, true, false, true].into_iter().enumerate() {
             let mut named = [false; 5];

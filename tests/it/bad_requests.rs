@@ -156,7 +156,7 @@ async fn a_wrong_method_names_the_right_ones() {
             "/v1/sequences/small",
             &["GET", "HEAD", "PUT", "PATCH", "DELETE"][..],
         ),
-        ("/v1/sequences", &["GET", "HEAD"]),
+        ("/v1/sequences", &["GET", "HEAD", "POST"]),
         ("/v1/leases", &["POST"]),
         (LEASES, &["POST"]),
         (ADVANCE, &["POST"]),

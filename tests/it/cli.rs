@@ -16,7 +16,7 @@ pub(crate) fn highwater(arguments: &[&str]) -> Said {
     highwater_reading(arguments, "")
 }
 
-fn highwater_reading(arguments: &[&str], input: &str) -> Said {
+pub(crate) fn highwater_reading(arguments: &[&str], input: &str) -> Said {
     let mut child = Command::new(env!("CARGO_BIN_EXE_highwater"))
         .args(arguments)
         .env_remove("HIGHWATER_URL")
@@ -63,6 +63,8 @@ fn every_verb_has_a_help_with_examples_on_standard_output() {
         &["sequence", "alter"],
         &["sequence", "retire"],
         &["sequence", "advance"],
+        &["sequence", "import"],
+        &["sequence", "check"],
         &["cluster", "status"],
         &["inspect"],
         &["verify"],

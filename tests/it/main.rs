@@ -17,11 +17,15 @@ mod crash;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod databases;
+#[cfg(test)]
 mod disk_full;
 #[cfg(test)]
 mod edges;
 #[cfg(test)]
 mod formation;
+#[cfg(test)]
+mod import;
 #[cfg(test)]
 mod inspect;
 #[cfg(test)]
@@ -33,6 +37,8 @@ mod load;
 mod lone;
 #[cfg(test)]
 mod members;
+#[cfg(test)]
+mod migrating;
 #[cfg(test)]
 mod mounts;
 #[cfg(test)]

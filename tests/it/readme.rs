@@ -13,7 +13,7 @@ pub(crate) struct Example {
     pub(crate) output: String,
 }
 
-/// The `console` blocks of a page, in order.
+/// The `console` blocks of a page, in order. A command goes on in lines that begin with `> `.
 pub(crate) fn examples(page: &str) -> Vec<Example> {
     let mut found: Vec<Example> = Vec::new();
     let mut inside = false;
@@ -21,18 +21,22 @@ pub(crate) fn examples(page: &str) -> Vec<Example> {
         match (inside, line) {
             (false, "```console") => inside = true,
             (true, "```") => inside = false,
-            (true, line) => match (line.strip_prefix("$ "), found.last_mut()) {
-                (Some(command), _) => {
+            (true, line) => match (line.split_at_checked(2), found.last_mut()) {
+                (Some(("$ ", command)), _) => {
                     found.push(Example {
                         command: command.to_owned(),
                         output: String::new(),
                     });
                 }
-                (None, Some(example)) => {
+                (Some(("> ", more)), Some(example)) => {
+                    example.command.push('\n');
+                    example.command.push_str(more);
+                }
+                (_, Some(example)) => {
                     example.output.push_str(line);
                     example.output.push('\n');
                 }
-                (None, None) => panic!("output without a command: {line}"),
+                (_, None) => panic!("output without a command: {line}"),
             },
             _ => {}
         }
@@ -59,6 +63,7 @@ async fn every_example_prints_what_the_page_says() {
         let said = Command::new("sh")
             .args(["-c", &script])
             .env("HIGHWATER_URL", &url)
+            .current_dir(&directory)
             .output()
             .unwrap();
         let printed = String::from_utf8_lossy(&said.stdout);

@@ -1,17 +1,17 @@
 //! `highwater sequence check`: whether sequences cover the values that a database has.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 
 use super::super::args::{Connect, block_on};
 use super::super::error::{CliError, Exit};
 use super::super::output::{Output, Table, or_dash};
 use super::marks::{FORMATS, Mark, read};
-use crate::client::{Client, ClientError};
-use crate::sequence::SequenceName;
-use crate::wire::{Number, SequenceBody};
+use crate::client::{Client, ClientError, Run};
+use crate::sequence::{IMPORT_PARTS_MAX, SequenceName};
+use crate::wire::{ImportBody, ImportResult, Number, SequenceBody};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,9 +22,6 @@ Examples:
 A value above its sequence's high-water mark could be granted a second time. Those that
 are, and sequences that are not there, are listed (exit code 10). Settings in the list
 are not compared, and nothing is changed.";
-
-/// Reads in flight at once: as many as connections are kept.
-const READS_MAX: usize = 8;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{FORMATS}"))]
@@ -39,14 +36,13 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, output: &Output) -> Result<Exit, CliError> {
     let marks = read(&args.files)?;
     let client = args.connect.client()?;
-    let findings = stream::iter(&marks)
-        .map(|mark| look_at(&client, mark))
-        .buffered(READS_MAX)
-        .try_filter_map(async |finding| Ok(finding))
-        .try_collect::<Vec<_>>();
+    let found = block_on(doubtful(&client, &marks))??;
     let report = Report {
         checked: marks.len(),
-        findings: block_on(findings)??,
+        findings: marks
+            .iter()
+            .filter_map(|mark| finding(mark, found.get(&mark.sequence)?.as_ref()))
+            .collect(),
     };
     output.data(report.text(), &report)?;
     Ok(if report.findings.is_empty() {
@@ -56,33 +52,69 @@ pub(super) fn run(args: &Args, output: &Output) -> Result<Exit, CliError> {
     })
 }
 
-/// What is wrong with a line, if anything.
-async fn look_at<'a>(client: &Client, mark: &'a Mark) -> Result<Option<Finding<'a>>, CliError> {
+/// The sequences of which a mark may not be covered, and what is there of each. What an import would leave as it is, is
+/// covered: that is asked of many at once. Only the others are read.
+async fn doubtful(
+    client: &Client,
+    marks: &[Mark],
+) -> Result<BTreeMap<SequenceName, Option<SequenceBody>>, CliError> {
+    let mut found = BTreeMap::new();
+    for part in marks.chunks(IMPORT_PARTS_MAX) {
+        let bodies: Vec<ImportBody> = part.iter().map(without_settings).collect();
+        let answers = client.changes(Run::Dry).import(&bodies).await?;
+        for (Mark { sequence, .. }, answer) in part.iter().zip(answers) {
+            if answer.result != ImportResult::Unchanged && !found.contains_key(sequence) {
+                let there = look_for(client, sequence).await?;
+                found.insert(sequence.clone(), there);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn without_settings(mark: &Mark) -> ImportBody {
+    ImportBody {
+        sequence: mark.body.sequence.clone(),
+        at_least: mark.body.at_least,
+        start: None,
+        increment: None,
+        max_value: None,
+        cache: None,
+        max_lease: None,
+    }
+}
+
+async fn look_for(
+    client: &Client,
+    sequence: &SequenceName,
+) -> Result<Option<SequenceBody>, CliError> {
+    match client.sequence(sequence).await {
+        Ok(found) => Ok(Some(found)),
+        Err(ClientError::Refused { problem }) if problem.code == "unknown_sequence" => Ok(None),
+        Err(error) => Err(CliError::about(sequence)(error)),
+    }
+}
+
+/// What is wrong with a mark, if anything.
+fn finding<'a>(mark: &'a Mark, found: Option<&SequenceBody>) -> Option<Finding<'a>> {
     let Mark {
         place,
         sequence,
         body,
     } = mark;
-    let (finding, high) = match client.sequence(sequence).await {
-        Ok(found) => {
-            if is_covered(body.at_least, &found) {
-                return Ok(None);
-            }
-            (FindingKind::AboveHigh, found.high)
-        }
-        Err(ClientError::Refused { problem }) if problem.code == "unknown_sequence" => {
-            (FindingKind::UnknownSequence, None)
-        }
-        Err(error) => return Err(CliError::about(sequence)(error)),
+    let finding = match found {
+        Some(found) if is_covered(body.at_least, found) => return None,
+        Some(_) => FindingKind::AboveHigh,
+        None => FindingKind::UnknownSequence,
     };
-    Ok(Some(Finding {
+    Some(Finding {
         file: &place.file,
         line: place.line,
         sequence,
         at_least: body.at_least,
-        high,
+        high: found.and_then(|found| found.high),
         finding,
-    }))
+    })
 }
 
 /// Whether a value is at or below the mark. Below the first mark are the values below the first that will be granted.

@@ -23,10 +23,9 @@ pub(super) async fn import(
     if parts.len() != names.len() {
         return Err(mismatched());
     }
-    let parts = (0..).zip(names).zip(parts);
-    let sequences = parts.map(|((position, name), part)| describe(position, name, part));
+    let parts = names.into_iter().zip(parts);
     let body = ImportsBody {
-        sequences: sequences.collect(),
+        sequences: parts.map(|(name, part)| describe(name, part)).collect(),
     };
     Ok(write.answer(StatusCode::OK, body))
 }
@@ -58,7 +57,7 @@ fn part(body: &ImportBody) -> Result<ImportPart, ApiError> {
     })
 }
 
-fn describe(position: u32, sequence: String, part: Imported) -> ImportedBody {
+fn describe(sequence: String, part: Imported) -> ImportedBody {
     match part {
         Imported::Done {
             fresh,
@@ -87,7 +86,7 @@ fn describe(position: u32, sequence: String, part: Imported) -> ImportedBody {
             changed: false,
             previous: None,
             high: None,
-            problem: Some(ApiError::Refused(refusal).at(Some(position)).problem()),
+            problem: Some(ApiError::Refused(refusal).problem()),
         },
     }
 }

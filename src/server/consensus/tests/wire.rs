@@ -632,6 +632,10 @@ fn outcomes_of_later_commands_keep_their_bytes() {
         "03000000 0d000000 1000000000000000",
     );
     keeps(&Outcome::Admitted { id: 4 }, "0a000000 0400000000000000");
+}
+
+#[test]
+fn the_outcome_of_an_import_keeps_its_bytes() {
     let done = Imported::Done {
         fresh: true,
         previous: None,
