@@ -285,7 +285,7 @@ fn and_others(others: usize) -> String {
 fn stays(done: usize) -> String {
     match done {
         0 => String::new(),
-        _ => format!(" (the {done} before are imported and stay, run it again to finish)"),
+        _ => format!(" (the {done} lines before are done and stay, run it again to finish)"),
     }
 }
 

@@ -5,9 +5,11 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::node::{ended, wait_until};
+use crate::world::PATIENCE;
 
 /// Whom the servers run as where the tests are root's, which neither of them serves.
 const NOBODY: &str = "nobody";
@@ -16,7 +18,7 @@ const NOBODY: &str = "nobody";
 pub(crate) struct Database {
     /// Where its clients find it.
     pub(crate) socket: PathBuf,
-    _server: Child,
+    server: Child,
 }
 
 /// Runs a program to its end, which has to be a good one.
@@ -78,10 +80,12 @@ fn home(directory: &Path, name: &str) -> PathBuf {
 pub(crate) async fn maria_db(directory: &Path, name: &str) -> Database {
     let home = home(directory, name);
     let data = format!("--datadir={}", home.join("data").display());
+    // A server that starts removes what another one has in a directory that both use.
+    let temporary = format!("--tmpdir={}", home.display());
     let user = nobody().map(|_| format!("--user={NOBODY}"));
     let mut install = program("mariadb-install-db");
     install
-        .args(["--no-defaults", &data, "--skip-test-db"])
+        .args(["--no-defaults", &data, &temporary, "--skip-test-db"])
         .arg("--auth-root-authentication-method=normal")
         .args(&user);
     done(install).await;
@@ -91,15 +95,12 @@ pub(crate) async fn maria_db(directory: &Path, name: &str) -> Database {
     server
         // Debian keeps it where only administrators look.
         .env("PATH", format!("{path}:/usr/sbin"))
-        .args(["--no-defaults", &data, "--skip-networking"])
+        .args(["--no-defaults", &data, &temporary, "--skip-networking"])
         .arg(format!("--socket={}", socket.display()))
         .arg(format!("--pid-file={}", home.join("pid").display()))
         .args(&user);
     let server = spawned(server, &directory.join(format!("{name}.log")));
-    let database = Database {
-        socket,
-        _server: server,
-    };
+    let database = Database { socket, server };
     wait_until("MariaDB serves", async || {
         let output = database.mysql().args(["-e", "SELECT 1"]).output().await;
         output.unwrap().status.success()
@@ -121,6 +122,14 @@ impl Database {
         let mut client = self.mysql();
         client.args(["-e", statements]);
         done(client).await;
+    }
+
+    /// Ends PostgreSQL. Killed, it would leave a little of the system's shared memory behind.
+    pub(crate) async fn stop_postgres(mut self) {
+        let server = i32::try_from(self.server.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(server).unwrap(), Signal::INT).unwrap();
+        let ended = tokio::time::timeout(PATIENCE, self.server.wait()).await;
+        assert!(ended.unwrap().unwrap().success());
     }
 
     /// Has PostgreSQL carry each of these statements out, in this database.
@@ -159,7 +168,7 @@ pub(crate) async fn postgres(directory: &Path, name: &str) -> Database {
     let running = spawned(running, &directory.join(format!("{name}.log")));
     let database = Database {
         socket: home,
-        _server: running,
+        server: running,
     };
     wait_until("PostgreSQL serves", async || {
         let mut asked = program("psql");

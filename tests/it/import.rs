@@ -236,20 +236,20 @@ async fn a_list_with_a_bad_line_is_not_sent_at_all() {
 
 // What only the nodes judge is told by its line too, and what was accepted before stays.
 #[tokio::test]
-async fn settings_that_make_no_sequence_are_refused_with_their_line() {
+async fn what_the_nodes_do_not_support_is_refused_with_its_line() {
     let world = World::start().await;
     let mut text = many(300)
         .replace('\n', ",\n")
-        .replace("at_least,", "at_least,increment");
-    text.push_str("bad,5,0\n");
+        .replace("at_least,", "at_least,cache");
+    text.push_str("cached,5,1000\n");
     let list = world.list("list.csv", &text);
 
     let said = world.run("import", &list, &[]);
 
     assert_eq!((said.exit, said.out.as_str()), (2, ""));
     let line = format!(
-        "highwater: {}:302: bad (the 256 before are imported and stay, run it again to finish): at position 44: \
-         increment is 0: use 1 or more\n",
+        "highwater: {}:302: cached (the 256 lines before are done and stay, run it again to finish): at position 44: a \
+         cache other than 0 is not supported by this version\n",
         list.display()
     );
     assert_eq!(said.err, line);
@@ -410,7 +410,7 @@ async fn an_import_that_loses_its_node_says_how_far_it_came_and_is_finished_by_r
     assert_eq!(done % IMPORT_PARTS_MAX, 0, "{said}");
     assert!((256..KILLED).contains(&done), "{said}");
     let stays = format!(
-        " (the {done} before are imported and stay, run it again to finish): the outcome is unknown"
+        " (the {done} lines before are done and stay, run it again to finish): the outcome is unknown"
     );
     assert!(rest.contains(&stays), "{said}");
     let [created, advanced, unchanged, refused] = counts(&again);

@@ -143,7 +143,7 @@ async fn shop(directory: &Path, statements: &[&str]) -> (Database, String) {
 #[tokio::test]
 async fn postgres_sequences_are_taken_over() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, clients) = shop(
+    let (server, clients) = shop(
         directory.path(),
         &[
             "CREATE TABLE orders (id bigserial PRIMARY KEY)",
@@ -158,12 +158,13 @@ async fn postgres_sequences_are_taken_over() {
     .await;
 
     run(SEQUENCE, directory.path(), &clients).await;
+    server.stop_postgres().await;
 }
 
 #[tokio::test]
 async fn ids_of_tables_are_taken_over() {
     let directory = tempfile::tempdir().unwrap();
-    let (_server, clients) = shop(
+    let (server, clients) = shop(
         directory.path(),
         &[
             "CREATE TABLE photos (id bigint PRIMARY KEY)",
@@ -174,4 +175,5 @@ async fn ids_of_tables_are_taken_over() {
     .await;
 
     run(TABLES, directory.path(), &clients).await;
+    server.stop_postgres().await;
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::error::CliError;
-use crate::sequence::{NameError, SequenceName};
+use crate::sequence::{NameError, RangeCount, SequenceName, Settings, SettingsError};
 use crate::wire::{ImportBody, Number};
 
 /// How a list is written, for the help of the verbs that read one.
@@ -107,6 +107,12 @@ pub(in crate::cli) enum LineError {
         /// Which one.
         field: &'static str,
     },
+    /// Settings that make no sequence.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A `max_lease` that no lease could have.
+    #[error("max_lease is out of bounds: 1 to 2^32 - 1")]
+    MaxLease,
     /// A list without a sequence: mostly an export that failed.
     #[error("the list names no sequence")]
     Nothing,
@@ -220,7 +226,7 @@ impl<'text> List<'text> {
 
     fn json_lines(&mut self) {
         for (line, text) in numbered(self.text) {
-            self.object(line, text);
+            self.object(line, text.trim());
         }
     }
 
@@ -306,7 +312,23 @@ fn named(body: &ImportBody) -> Result<SequenceName, LineError> {
     if let Some((field, _)) = numbers.into_iter().find(|(_, number)| !fits(*number)) {
         return Err(LineError::OutOfBounds { field });
     }
+    check_settings(body)?;
     Ok(body.sequence.parse()?)
+}
+
+/// Refuses settings that make no sequence, so that nothing is imported of a list that has them.
+fn check_settings(body: &ImportBody) -> Result<(), LineError> {
+    let default = Settings::default();
+    let value =
+        |number: Option<Number>, otherwise| number.and_then(Number::get).unwrap_or(otherwise);
+    let max_lease = value(body.max_lease, default.max_lease().get().into());
+    Settings::new(
+        value(body.start, default.start()),
+        value(body.increment, default.increment().get()),
+        value(body.max_value, default.max_value()),
+        RangeCount::try_from(max_lease).map_err(|_not_a_count| LineError::MaxLease)?,
+    )?;
+    Ok(())
 }
 
 fn check_columns(columns: &[&str]) -> Result<(), LineError> {
@@ -337,8 +359,8 @@ fn content(error: &impl fmt::Display) -> LineError {
 
 /// The lines that are not empty, each with its number from 1 on.
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let lines = (1..).zip(text.lines().map(str::trim));
-    lines.filter(|(_, line)| !line.is_empty())
+    let lines = (1..).zip(text.lines());
+    lines.filter(|(_, line)| !line.trim().is_empty())
 }
 
 fn lines(text: &str) -> usize {
@@ -391,6 +413,7 @@ mod tests {
             "\u{feff}sequence,at_least\r\na,7\r\nb.c,18446744073709551615\r\n",
             "\"at_least\"\t\"sequence\"\n7\t\"a\"\n18446744073709551615\tb.c",
             "sequence , at_least,start\n a , 7 ,\nb.c,18446744073709551615,1",
+            "start\tsequence\tat_least\tcache\n\ta\t7\t\n1\tb.c\t18446744073709551615\t0\n",
             "\n{\"sequence\":\"a\",\"at_least\":7}\n{\"sequence\":\"b.c\",\"at_least\":18446744073709551615}",
             "[\n{\"sequence\":\"a\",\"at_least\":\"7\"},\n {\"sequence\":\"b.c\",\"at_least\":\"18446744073709551615\"}]",
         ] {
@@ -461,6 +484,14 @@ mod tests {
             (
                 "sequence,at_least\np,18446744073709551616\n",
                 "f:2: at_least is out of bounds: 0 to 2^64 - 1".to_owned(),
+            ),
+            (
+                "sequence,at_least,increment,start\np,1,0,\nq,1,,9007199254740992",
+                "f:2 (and 1 other line): increment is 0: use 1 or more".to_owned(),
+            ),
+            (
+                "sequence,at_least,max_lease\np,1,4294967296\n",
+                "f:2: max_lease is out of bounds: 1 to 2^32 - 1".to_owned(),
             ),
             (
                 "sequence,at_least\na/b,1\n",
