@@ -410,6 +410,13 @@ mod tests {
             assert!(serde_json::from_str::<LeaseBody>(json).is_err(), "{json}");
         }
         assert!(serde_json::from_str::<AlterBody>("{\"max_value\":null}").is_err());
+        for json in [
+            "{\"sequence\":\"p\",\"at_least\":null}",
+            "{\"sequence\":\"p\"}",
+            "{\"sequence\":\"p\",\"at_least\":1,\"start\":null}",
+        ] {
+            assert!(serde_json::from_str::<ImportBody>(json).is_err(), "{json}");
+        }
     }
 
     #[test]
@@ -419,6 +426,9 @@ mod tests {
         assert!(serde_json::from_str::<AlterBody>("{\"column\":\"id\"}").is_err());
         assert!(serde_json::from_str::<LeasePartBody>("{\"sequence\":\"p\",\"n\":1}").is_err());
         assert!(serde_json::from_str::<AdvanceBody>("{\"to\":1,\"x\":1}").is_err());
+        let import = |rest: &str| format!("{{\"sequence\":\"p\",\"at_least\":{rest}}}");
+        assert!(serde_json::from_str::<ImportBody>(&import("1")).is_ok());
+        assert!(serde_json::from_str::<ImportBody>(&import("1,\"to\":2")).is_err());
     }
 
     #[test]

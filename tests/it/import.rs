@@ -4,17 +4,18 @@
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use highwater::chaos::{FlowFault, LocalCluster, Proxy};
 use highwater::client::{Client, ClientError};
 use highwater::wire::{ImportBody, ImportResult};
 use highwater::{IMPORT_PARTS_MAX, NAME_LENGTH_MAX, RangeCount, SequenceName};
 use serde_json::{Value, json};
+use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::cli::{Said, highwater, highwater_reading};
-use crate::node::{started, wait_until};
+use crate::node::{ended, started, wait_until};
 use crate::world::{
     PATIENCE, client, follower, send, three_nodes, wait_for_one_state, wait_until_led_by_another,
 };
@@ -435,6 +436,41 @@ async fn an_import_that_knows_more_nodes_goes_on_when_one_is_killed() {
     assert_eq!(world.run("check", &list, &[]).exit, 0);
     let (_, again) = world.json("import", &list);
     assert_eq!(counts(&again), [0, 0, 4_000, 0]);
+}
+
+#[tokio::test]
+async fn who_watches_an_import_is_told_how_far_it_is_and_nobody_else() {
+    let world = World::start().await;
+    let list = world.list("list.csv", &many(1_000));
+    let node = world.url.trim_start_matches("http://").parse().unwrap();
+    let proxy = Proxy::start(node).await.unwrap();
+    // Some seconds: a line a second tells.
+    let bytes_per_second = NonZeroU64::new(32 * 1024).unwrap();
+    proxy
+        .link()
+        .answers
+        .set(FlowFault::Throttle { bytes_per_second });
+    let binary = env!("CARGO_BIN_EXE_highwater");
+    let command = format!(
+        "{binary} sequence import {} --url {}",
+        list.display(),
+        proxy.url()
+    );
+
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+    terminal.stdin(Stdio::null()).stdout(Stdio::piped());
+    let watched = ended(terminal).await;
+    let unwatched = world.run("import", &list, &[]);
+
+    let said = String::from_utf8(watched.stdout).unwrap();
+    assert!(watched.status.success(), "{said}");
+    assert!(said.contains(" of 1000\r\n"), "{said}");
+    assert!(
+        said.ends_with("1000 created, 0 advanced, 0 unchanged\r\n"),
+        "{said}"
+    );
+    assert_eq!((unwatched.exit, unwatched.err.as_str()), (0, ""));
 }
 
 // A creation and an advance by two commands would let a worker in between.

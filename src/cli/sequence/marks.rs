@@ -381,6 +381,9 @@ mod tests {
     use super::super::super::error::one_line;
     use super::*;
 
+    const INTEGER: &str =
+        "expected an integer from 0 to 2^64 - 1, as a number or a string of digits";
+
     fn marks(text: &str) -> Vec<(usize, String, String)> {
         let marks = List::new("f", text).marks().unwrap();
         let told = |mark: Mark| {
@@ -444,12 +447,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused_with_its_line_and_the_number_of_others() {
-        let integer = "expected an integer from 0 to 2^64 - 1, as a number or a string of digits";
+    fn a_table_that_is_no_list_is_refused_with_its_line_and_the_number_of_others() {
         for (text, said) in [
             ("", "f:1: the list names no sequence".to_owned()),
             ("sequence,at_least\n", "f:1: the list names no sequence".to_owned()),
-            ("[]", "f:1: the list names no sequence".to_owned()),
             (
                 "p,7\n",
                 "f:1: unknown column \"p\": columns are sequence, at_least, start, increment, max_value, cache, \
@@ -475,11 +476,11 @@ mod tests {
             ),
             (
                 "sequence,at_least\nok,1\np,NULL\n",
-                format!("f:3: at_least: invalid value: string \"NULL\", {integer}"),
+                format!("f:3: at_least: invalid value: string \"NULL\", {INTEGER}"),
             ),
             (
                 "sequence,at_least\np,1e3\np,-1\np,1.5\n",
-                format!("f:2 (and 2 other lines): at_least: invalid value: string \"1e3\", {integer}"),
+                format!("f:2 (and 2 other lines): at_least: invalid value: string \"1e3\", {INTEGER}"),
             ),
             (
                 "sequence,at_least\np,18446744073709551616\n",
@@ -499,6 +500,15 @@ mod tests {
                  ':' and '-'"
                     .to_owned(),
             ),
+        ] {
+            assert_eq!(refusal(text), said, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_that_is_no_list_is_refused_with_its_line() {
+        for (text, said) in [
+            ("[]", "f:1: the list names no sequence".to_owned()),
             (
                 "{\"sequence\":\"p\"}\n{\"sequence\":\"p\",\"at_least\":1,\"strat\":1}",
                 "f:1 (and 1 other line): missing field `at_least`".to_owned(),
@@ -509,11 +519,11 @@ mod tests {
             ),
             (
                 "{\"sequence\":\"p\",\"at_least\":null}",
-                format!("f:1: at_least: invalid type: null, {integer}"),
+                format!("f:1: at_least: invalid type: null, {INTEGER}"),
             ),
             (
                 "[\n{\"sequence\":\"p\",\n\"at_least\":true}]",
-                format!("f:3: at_least: invalid type: boolean `true`, {integer}"),
+                format!("f:3: at_least: invalid type: boolean `true`, {INTEGER}"),
             ),
             ("[[\"p\",1]]", "f:1: not an object".to_owned()),
             (
