@@ -36,6 +36,7 @@ install_packages() {
     command -v curl >/dev/null || wanted+=(curl)
     command -v unshare >/dev/null || wanted+=(util-linux)
     command -v mount >/dev/null || wanted+=(mount)
+    command -v script >/dev/null || wanted+=(bsdutils)
     # Counters that Highwater takes over from; only the tests start them.
     [[ -x /usr/sbin/mariadbd ]] || wanted+=(mariadb-server-core)
     command -v mariadb >/dev/null || wanted+=(mariadb-client-core)
