@@ -21,6 +21,8 @@ mod schedule;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod soak;
 #[cfg(test)]
 mod world;

@@ -39,9 +39,16 @@ impl World {
 
     /// Nodes with a network between them that can be made to fail.
     pub(crate) async fn with_network(size: ClusterSize) -> Self {
+        Self::with_network_and(size, &[]).await
+    }
+
+    /// The same, started with these settings.
+    pub(crate) async fn with_network_and(size: ClusterSize, settings: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let cluster = LocalCluster::create_with_network(directory.path(), size, program()).await;
-        Self::start(cluster.unwrap(), directory).await
+        let mut cluster = cluster.unwrap();
+        cluster.serve_with(settings);
+        Self::start(cluster, directory).await
     }
 
     async fn start(cluster: LocalCluster, directory: tempfile::TempDir) -> Self {

@@ -129,7 +129,7 @@ impl Consensus {
     /// # Errors
     /// [`ConsensusError`] where the settings are refused or the store cannot be read.
     pub(crate) async fn build(
-        (log, machine, tables, log_size, disk): StoreParts,
+        (log, mut machine, tables, log_size, disk): StoreParts,
         node: NodeId,
         peers: Peers,
         timing: Timing,
@@ -137,6 +137,7 @@ impl Consensus {
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(raft_config(timing, retention)?);
         let network = peers.network(Some(LagLimit::new(log_size.clone(), retention)));
+        machine.hold_log_for_transfers(log_size.clone(), retention.lag.bytes);
         let raft = Raft::build(node, config, network, log, machine).await?;
         Ok(Self {
             raft,

@@ -26,10 +26,10 @@ const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Entries below a snapshot that are kept for followers which are a little behind, or a tenth of the interval where that
 /// is less. The largest have 64 KiB, so this is at most 64 MiB.
 const KEPT_ENTRIES_MAX: u64 = 1_000;
-/// A follower that holds back a purge and is further behind than so many intervals gets the snapshot: more than one, or
-/// healthy ones would get it too.
+/// A follower that holds back a purge and is further behind than so many intervals gets the snapshot, if that is smaller
+/// than what it lacks: more than one, or healthy ones would get it too.
 const LAG_INTERVALS_MAX: u64 = 2;
-/// The same in bytes.
+/// The same in bytes, whatever the snapshot has. Nor does the log get larger above a snapshot that is being sent.
 const LAG_BYTES_MAX: u64 = 4 * LOG_BYTES_MAX;
 
 /// What is decided by.
@@ -71,7 +71,8 @@ impl Consensus {
     /// Has a snapshot taken whenever that many bytes were applied since the last one. openraft itself counts the entries.
     pub(crate) async fn keep_log_short(self) {
         let mut changes = self.raft.data_metrics();
-        // Above which snapshot the last one was asked for: once is enough.
+        // Above which snapshot the last one was asked for, and after how many such stretches: while one is being sent none is
+        // taken, so it is asked for again.
         let mut asked = None;
         loop {
             let applied = changes.borrow_watched().last_applied;
@@ -79,12 +80,13 @@ impl Consensus {
             let (after_snapshot, after_applied) =
                 (self.log_size.above(snapshot), self.log_size.above(applied));
             let bytes = after_snapshot.bytes.saturating_sub(after_applied.bytes);
-            if asked != Some(snapshot) && self.retention.snapshot.bytes <= bytes {
+            let due = bytes.checked_div(self.retention.snapshot.bytes);
+            if Some(0) < due && asked != Some((snapshot, due)) {
                 // Where one is being taken already, this does nothing, and is asked again once that one counts.
                 if self.raft.trigger().snapshot().await.is_err() {
                     return;
                 }
-                asked = Some(snapshot);
+                asked = Some((snapshot, due));
             }
             if changes.changed().await.is_err() {
                 return;
@@ -109,14 +111,15 @@ impl LagLimit {
     }
 
     /// Whether a follower that has answered up to here is too far behind. Where no purge waits for it, it is not: it could
-    /// not get a snapshot that takes it further.
+    /// not get a snapshot that takes it further. Nor while it lacks less than a snapshot has: that would take longer.
     fn is_passed(&self, matched: Option<LogId>) -> bool {
         let Retention { kept, lag, .. } = self.retention;
         let purge = self.log_size.snapshot().map(|last| last.index());
         let purge = purge.and_then(|last| last.checked_sub(kept));
         let behind = self.log_size.above(matched);
         matched.map(|matched| matched.index()) < purge
-            && (lag.entries <= behind.entries || lag.bytes <= behind.bytes)
+            && (lag.bytes <= behind.bytes
+                || lag.entries <= behind.entries && self.log_size.snapshot_bytes() <= behind.bytes)
     }
 }
 

@@ -91,6 +91,7 @@ pub(super) async fn send(
             .await
             .unwrap_or(Err(HandshakeError::TimedOut))
             .map_err(|error| StreamingError::from(Unreachable::new(&error)))?;
+    let _transfer = snapshot.snapshot.transfer();
     let header = SnapshotHeader::new(vote, &snapshot);
     let reply = pin!(read_reply(reader));
     let pieces = pin!(write_pieces(&mut writer, file, &header, step));

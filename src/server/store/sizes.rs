@@ -84,6 +84,11 @@ impl LogSize {
         self.snapshot.last()
     }
 
+    /// Its bytes; none where there is none.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.snapshot.length()
+    }
+
     /// What follows this entry in the log; nothing once the store is closed.
     pub(crate) fn above(&self, log_id: Option<LogId>) -> Stretch {
         let shared = self.shared.upgrade();

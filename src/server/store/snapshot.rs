@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
@@ -62,6 +62,20 @@ struct Inner {
     meta: SnapshotMeta,
     length: u64,
     named: AtomicBool,
+    /// How many transfers of it there are.
+    sent: AtomicUsize,
+}
+
+/// A transfer of a snapshot to another node, as long as it lasts.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    file: SnapshotFile,
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.file.inner.sent.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl SnapshotFile {
@@ -86,6 +100,17 @@ impl SnapshotFile {
     /// The operating system's.
     pub(crate) async fn open(&self) -> io::Result<tokio::fs::File> {
         tokio::fs::File::open(&self.inner.path).await
+    }
+
+    /// It is being sent from now on, until that is dropped.
+    pub(crate) fn transfer(&self) -> Transfer {
+        self.inner.sent.fetch_add(1, Ordering::Release);
+        Transfer { file: self.clone() }
+    }
+
+    /// Whether it is being sent.
+    pub(super) fn is_being_sent(&self) -> bool {
+        0 < self.inner.sent.load(Ordering::Acquire)
     }
 
     pub(super) fn name(&self) -> SnapshotName {
@@ -139,6 +164,7 @@ impl SnapshotFile {
                 meta: state.meta.clone(),
                 length,
                 named: AtomicBool::new(true),
+                sent: AtomicUsize::new(0),
             }),
         };
         Ok((file, state))
@@ -230,6 +256,7 @@ impl SnapshotDirectory {
                 meta,
                 length: digest.length,
                 named: AtomicBool::new(false),
+                sent: AtomicUsize::new(0),
             }),
         })
     }

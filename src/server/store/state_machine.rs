@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::or_nothing;
 use super::failure::FailureReport;
+use super::sizes::LogSize;
 use super::snapshot::{SnapshotDirectory, SnapshotFile};
 use super::snapshot_format::State;
 use super::writer::Command;
@@ -39,6 +40,15 @@ pub(crate) struct StateMachine {
     state: State,
     published: TableReader,
     snapshots: Snapshots,
+    /// How large the log may get above a snapshot that is being sent.
+    held: Option<HeldLog>,
+}
+
+/// The log that whoever is sent a snapshot needs next.
+#[derive(Debug)]
+struct HeldLog {
+    size: LogSize,
+    bytes_max: u64,
 }
 
 /// Reads the table as the last apply left it. Clones read the same table.
@@ -134,7 +144,21 @@ impl StateMachine {
             state,
             published,
             snapshots,
+            held: None,
         }
+    }
+
+    /// While a snapshot is being sent no other is built, so that the log above it stays for whoever gets it
+    /// (openraft#1706), up to so many bytes.
+    pub(crate) fn hold_log_for_transfers(&mut self, size: LogSize, bytes_max: u64) {
+        self.held = Some(HeldLog { size, bytes_max });
+    }
+
+    fn holds_log(&self) -> bool {
+        let current = self.snapshots.current.file();
+        let sent = current.filter(SnapshotFile::is_being_sent);
+        sent.zip(self.held.as_ref())
+            .is_some_and(|(sent, held)| held.size.above(sent.name().last()).bytes < held.bytes_max)
     }
 
     /// Reads what it publishes.
@@ -231,7 +255,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         Ok(())
     }
 
-    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<SnapshotBuilder> {
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        if !force && self.holds_log() {
+            return None;
+        }
         Some(self.get_snapshot_builder().await)
     }
 
@@ -374,6 +401,11 @@ impl CurrentSnapshot {
     /// The last entry in it.
     pub(super) fn last(&self) -> Option<LogId> {
         self.lock().as_ref().and_then(|file| file.name().last())
+    }
+
+    /// Its bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.lock().as_ref().map_or(0, SnapshotFile::length)
     }
 
     fn file(&self) -> Option<SnapshotFile> {

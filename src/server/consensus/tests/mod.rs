@@ -5,6 +5,7 @@ mod bounds;
 mod calls;
 mod cluster;
 mod fuzz;
+mod installs;
 mod memory;
 mod refusals;
 mod snapshots;

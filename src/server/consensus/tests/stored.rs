@@ -49,14 +49,14 @@ impl Disk {
 /// A cluster's nodes, whether they run or not.
 pub(super) struct Cluster {
     pub(super) places: Vec<Place>,
-    members: BTreeMap<NodeId, Member>,
+    pub(super) members: BTreeMap<NodeId, Member>,
     _directory: tempfile::TempDir,
 }
 
 /// Where a node is.
 pub(super) struct Place {
     pub(super) node: NodeId,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     address: SocketAddr,
     pub(super) disk: Disk,
     /// Below so many bytes its disk counts as full.
@@ -67,6 +67,7 @@ pub(super) struct Place {
 pub(super) struct StoredNode {
     pub(super) consensus: Consensus,
     log_size: LogSize,
+    pub(super) inbound: Inbound,
     proposals: mpsc::Sender<Forwarded>,
     started_with: Option<LogId>,
     tasks: Tasks,
@@ -151,7 +152,7 @@ impl Place {
             node: self.node,
             file: FILE,
             identity: watch::channel(identity).1,
-            service: watch::channel(Some(inbound)).1,
+            service: watch::channel(Some(inbound.clone())).1,
             timing,
             tasks: tasks.clone(),
         };
@@ -161,6 +162,7 @@ impl Place {
         tasks.spawn(consensus.clone().keep_log_short());
         StoredNode {
             consensus,
+            inbound,
             log_size,
             proposals,
             started_with: store.last_log_id,
@@ -202,7 +204,7 @@ impl StoredNode {
     pub(super) async fn stop(self) {
         self.tasks.stop().await;
         self.consensus.shutdown().await;
-        drop((self.consensus, self.proposals));
+        drop((self.consensus, self.inbound, self.proposals));
         within(self.closed.wait()).await;
     }
 
@@ -350,13 +352,13 @@ async fn a_log_of_large_batches_is_purged_long_before_it_has_ten_thousand_entrie
 }
 
 /// Somebody who reads a node's table: as long as that lasts, the next one cannot be published there.
-struct Reader {
+pub(super) struct Reader {
     release: std::sync::mpsc::Sender<()>,
     reading: std::thread::JoinHandle<()>,
 }
 
 impl Reader {
-    fn of(consensus: &Consensus) -> Self {
+    pub(super) fn of(consensus: &Consensus) -> Self {
         let tables = consensus.tables().clone();
         let (holding, is_held) = std::sync::mpsc::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
@@ -370,7 +372,7 @@ impl Reader {
         Self { release, reading }
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.release.send(()).unwrap();
         self.reading.join().unwrap();
     }

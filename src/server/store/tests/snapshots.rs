@@ -164,6 +164,37 @@ async fn a_replaced_snapshot_goes_when_nobody_reads_it_any_more() {
     second.open().await.unwrap();
 }
 
+// openraft#1706: the log above a snapshot is what whoever is sent it needs next.
+#[tokio::test]
+async fn while_a_snapshot_is_sent_no_other_is_built_until_the_log_above_it_is_too_large() {
+    let (_guard, mut store) = new_store();
+    append_grants(&mut store, 1, 0..10).await;
+    apply(&mut store, (0..10).map(|index| grant(1, index))).await;
+    let sent = build(&mut store).await;
+    let above = |store: &Store| store.log_size.above(Some(log_id(1, 9))).bytes;
+    append_grants(&mut store, 1, 10..20).await;
+    let log_size = store.log_size.clone();
+    let bytes_max = above(&store) + 1;
+    store.machine.hold_log_for_transfers(log_size, bytes_max);
+    let builds = async |store: &mut Store, force| {
+        let builder = store.machine.try_create_snapshot_builder(force).await;
+        builder.is_some()
+    };
+
+    let (first, second) = (sent.transfer(), sent.transfer());
+    assert!(!builds(&mut store, false).await);
+    assert!(builds(&mut store, true).await, "Raft cannot do without");
+    drop(first);
+    assert!(!builds(&mut store, false).await);
+    drop(second);
+    assert!(builds(&mut store, false).await);
+
+    let _transfer = sent.transfer();
+    append_grants(&mut store, 1, 20..21).await;
+    assert!(bytes_max <= above(&store));
+    assert!(builds(&mut store, false).await, "I9");
+}
+
 #[tokio::test]
 async fn what_a_crash_leaves_of_a_snapshot_is_removed() {
     let (guard, mut store) = new_store();
