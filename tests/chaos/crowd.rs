@@ -53,10 +53,15 @@ impl Crowd {
         crowd
     }
 
+    /// What they got so far.
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
+    }
+
     pub(crate) async fn wait_until_granted(&self, more: u64) {
-        let enough = self.granted.load(Ordering::Relaxed) + more;
+        let enough = self.granted() + more;
         let grown = async {
-            while self.granted.load(Ordering::Relaxed) < enough {
+            while self.granted() < enough {
                 sleep(POLL_INTERVAL).await;
             }
         };

@@ -25,8 +25,8 @@ use crate::server::codec;
 use crate::server::formats::{LogIdFormat, StoredMembershipFormat, VoteFormat};
 use crate::server::types::{Address, SnapshotMeta, TypeConfig, Vote};
 
-/// The most bytes of one piece.
-pub(super) const PIECE_BYTES_MAX: usize = 256 * 1024;
+/// The most bytes of one piece: over a slow link, too, one comes before the time for it is over.
+pub(super) const PIECE_BYTES_MAX: usize = 64 * 1024;
 /// How long the receiver waits for the next piece: the sender may have to read it from a slow disk.
 const PIECE_WAIT_MAX: Duration = Duration::from_secs(10);
 
