@@ -240,9 +240,8 @@ impl CliError {
             Self::Config(_) | Self::Server(ServerError::Config(_)) => "invalid_config",
             Self::Inspect(_) => "not_inspected",
             Self::Server(ServerError::Bind { .. }) => "cannot_listen",
-            Self::Server(ServerError::Store(_) | ServerError::RolledBack(_)) => "directory_refused",
+            Self::Server(ServerError::Store(_) | ServerError::Disowned(_)) => "directory_refused",
             Self::Server(ServerError::Formation(_) | ServerError::Join(_)) => "cluster_refused",
-            Self::Server(ServerError::Removed(_)) => "node_removed",
             Self::Server(_) => "node_ended",
         }
     }

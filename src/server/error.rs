@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use super::config::ConfigError;
-use super::consensus::{ConsensusError, Diverged, FormationError, Removed, RolledBack};
+use super::consensus::{ConsensusError, Disowned, Diverged, FormationError};
 use super::joining::JoinError;
 use super::store::StoreError;
 use super::types::Address;
@@ -44,9 +44,6 @@ pub(crate) enum ServerError {
     /// It cannot join the cluster.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// Its cluster goes on without it.
-    #[error(transparent)]
-    Removed(#[from] Removed),
     /// Raft did not start.
     #[error(transparent)]
     Consensus(#[from] ConsensusError),
@@ -80,9 +77,9 @@ pub(crate) enum ServerError {
         /// What the system says.
         source: io::Error,
     },
-    /// A peer was told more by this directory than it holds.
+    /// A peer knows that it must not be this node.
     #[error(transparent)]
-    RolledBack(#[from] Box<RolledBack>),
+    Disowned(#[from] Box<Disowned>),
     /// Its state is not the others'.
     #[error(transparent)]
     Diverged(#[from] Diverged),
@@ -283,16 +280,24 @@ mod tests {
             ServerError::Join(JoinError::Refused { reason: "REASON".to_owned() }),
             ServerError::Join(JoinError::NotUnderstood { reason: "REASON".to_owned() })
         ],
-        ServerError::Removed(_) => [ServerError::Removed(Removed { node: node(3), told_by: node(1) })],
         ServerError::Consensus(_) => [ServerError::Consensus(ConsensusError::Store(
             openraft::errors::Fatal::Stopped
         ))],
-        ServerError::RolledBack(_) => [ServerError::RolledBack(Box::new(RolledBack {
-            node: node(1),
-            told_by: node(2),
-            promised: promise(90),
-            holds: promise(70),
-        }))],
+        ServerError::Disowned(_) => [
+            ServerError::Disowned(Box::new(Disowned::RolledBack {
+                node: node(1),
+                told_by: node(2),
+                promised: promise(90),
+                holds: promise(70),
+            })),
+            ServerError::Disowned(Box::new(Disowned::Twice {
+                node: node(1),
+                told_by: node(2),
+                running: "192.0.2.1:40000".parse().unwrap(),
+                given: "192.0.2.9:40000".parse().unwrap(),
+            })),
+            ServerError::Disowned(Box::new(Disowned::Removed { node: node(3), told_by: node(1) }))
+        ],
         ServerError::Diverged(_) => [ServerError::Diverged(Diverged {
             node: node(3),
             index: 512,

@@ -251,8 +251,7 @@ impl Node {
             reason = consensus.ended() => ServerError::Ended { reason },
             refused = refused => refused.into(),
             diverged = consensus.diverged() => diverged.into(),
-            rolled_back = consensus.rolled_back() => Box::new(rolled_back).into(),
-            removed = consensus.removed() => removed.into(),
+            disowned = consensus.disowned() => Box::new(disowned).into(),
         };
         if let ServerError::Disk { .. } | ServerError::DiskFull { .. } = error {
             // A disk that failed is not asked to close anything.

@@ -1,7 +1,6 @@
 //! Failures that others had with leaders, links and answers, done to us. Each is named after its report.
 
 use std::num::NonZeroU64;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use highwater::chaos::{ClusterSize, Connection, FlowFault, HarnessError, Network};
@@ -9,6 +8,7 @@ use highwater::wire::GrantBody;
 use tokio::time::sleep;
 
 use crate::crowd::{self, Crowd};
+use crate::identity::copy;
 use crate::settings::setting;
 use crate::world::{PATIENCE, POLL_INTERVAL, Watched, World, proxy_before, wait_until_not_ready};
 
@@ -215,20 +215,6 @@ async fn connections_between_nodes_that_are_cut_all_the_time_cost_no_error_and_n
 
     let taken = crowd.leave().await;
     world.check(crowd::values(&taken)).await;
-}
-
-/// Copies what a node has on its disk.
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 /// What a node said last that ended by itself.

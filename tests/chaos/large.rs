@@ -4,13 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use highwater::chaos::{ClusterSize, Connection, ProcessUse};
+use highwater::chaos::{ClusterSize, ProcessUse};
 use tokio::time::sleep;
 
 use crate::crowd::{self, Crowd};
 use crate::settings::setting;
 use crate::snapshots::{Files, make_sequences};
-use crate::world::{PATIENCE, World};
+use crate::world::{PATIENCE, World, wait_until_ready};
 
 /// How many sequences; `HIGHWATER_TEST_LARGE_SEQUENCES` asks for more.
 const SEQUENCES: usize = 20_000;
@@ -60,21 +60,6 @@ async fn wait_until_saved(crowd: &Crowd, files: &Files) -> (Rate, Rate) {
         (granted, at, saved_before) = (granted_now, now, saves_now);
     }
     (saving, idle)
-}
-
-/// Waits until this node is ready.
-async fn wait_until_ready(url: &str) {
-    let deadline = Instant::now() + PATIENCE * 10;
-    loop {
-        if let Ok(mut connection) = Connection::open(url).await
-            && let Ok(answer) = connection.ask("GET", "/readyz", "").await
-            && answer.status == 200
-        {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{url} is not ready");
-        sleep(SAMPLE_INTERVAL).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,8 @@ mod failover;
 #[cfg(test)]
 mod hand_over;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod large;
 #[cfg(test)]
 mod members;

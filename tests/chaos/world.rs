@@ -281,6 +281,21 @@ pub(crate) async fn proxy_before(url: &str) -> Proxy {
     Proxy::start(to).await.unwrap()
 }
 
+/// Waits until this node is ready.
+pub(crate) async fn wait_until_ready(url: &str) {
+    let deadline = Instant::now() + PATIENCE * 10;
+    loop {
+        if let Ok(mut connection) = Connection::open(url).await
+            && let Ok(answer) = connection.ask("GET", "/readyz", "").await
+            && answer.status == 200
+        {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{url} is not ready");
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
 /// Waits until a node says that it is not ready.
 pub(crate) async fn wait_until_not_ready(url: &str) {
     let deadline = Instant::now() + PATIENCE;

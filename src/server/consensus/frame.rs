@@ -3,6 +3,7 @@
 //! What a frame means is not known here. Every bound of a peer connection is.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -87,6 +88,14 @@ impl Connection {
             .decoder_mut()
             .set_max_frame_length(FRAME_BYTES_MAX);
         self
+    }
+
+    /// Where the other end is.
+    ///
+    /// # Errors
+    /// That of the socket, where it is not connected any more.
+    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
+        self.reader.get_ref().peer_addr()
     }
 
     /// The next frame.

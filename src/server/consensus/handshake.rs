@@ -4,6 +4,7 @@
 //! frame's layout up to there is the same in every version.
 
 use std::io;
+use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -148,6 +149,18 @@ pub(crate) enum Refusal {
     Removed {
         /// Which.
         node: NodeId,
+    },
+    /// Another process of this node is connected.
+    #[error(
+        "node {node} runs already, at {running}: the process at {given} has the same data directory or a copy of it"
+    )]
+    Twice {
+        /// Whose.
+        node: NodeId,
+        /// Where the process is that the refusing node is connected to.
+        running: SocketAddr,
+        /// Where the refused one is.
+        given: SocketAddr,
     },
 }
 

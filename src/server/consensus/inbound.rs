@@ -1,5 +1,6 @@
 //! What this node answers to its peers, once Raft runs: the peer port's calls, given to Raft and the proposer.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::handshake::{Party, Refusal};
-use super::promises::Beginning;
+use super::promises::{Beginning, Meeting};
 use super::protocol::{Call, NodeStatus, ReadIndexReply, Reply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::{ClusterView, Consensus};
@@ -86,8 +87,8 @@ impl PeerService for Inbound {
         self.consensus.peers.beginning()
     }
 
-    fn meet(&self, peer: Party, beginning: Beginning) -> Result<(), Refusal> {
-        self.consensus.peers.promises().meet(peer, beginning)
+    fn meet(&self, peer: Party, beginning: Beginning, at: SocketAddr) -> Result<Meeting, Refusal> {
+        self.consensus.peers.promises().meet(peer, beginning, at)
     }
 
     async fn vote(

@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 use super::channel::Channel;
 use super::frame::{Connection, Limits};
 use super::handshake::{self, HandshakeError, PeerHello, Purpose, Refusal};
-use super::promises::Promises;
+use super::promises::{Meeting, Promises};
 use crate::server::tasks::Tasks;
 use crate::server::types::Address;
 
@@ -129,7 +129,7 @@ impl Keeper {
         loop {
             let dialed = timeout(self.limits.connect, self.dial()).await;
             let down = match dialed.unwrap_or(Err(HandshakeError::TimedOut)) {
-                Ok(connection) => self.hold(connection).await,
+                Ok((connection, _meeting)) => self.hold(connection).await,
                 Err(error) => Some(self.report(&error)),
             };
             match down {
@@ -144,10 +144,12 @@ impl Keeper {
         }
     }
 
-    async fn dial(&self) -> Result<Connection, HandshakeError> {
+    async fn dial(&self) -> Result<(Connection, Meeting), HandshakeError> {
         let (connection, beginning) = handshake::meet(&self.address, self.hello).await?;
-        self.promises.meet(self.hello.to, beginning)?;
-        Ok(connection)
+        let to = self.hello.to;
+        self.promises.taken(to.node);
+        let meeting = self.promises.meet(to, beginning, connection.peer()?)?;
+        Ok((connection, meeting))
     }
 
     /// Holds a connection until it is lost. After one that held for a while the next is tried at once; else this says
@@ -176,7 +178,7 @@ impl Keeper {
     fn report(&mut self, error: &HandshakeError) -> String {
         let reason = error.to_string();
         if let HandshakeError::Refused(refusal) = error {
-            self.promises.refused(&self.hello, *refusal);
+            self.promises.refused(&self.hello, *refusal, self.limits);
         }
         if self.reported.as_ref() == Some(&reason) || !self.speaks() {
             return reason;

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::handshake::{
     self, Answer, HELLO_BYTES_MAX, HandshakeError, Hello, PeerHello, Purpose, Refusal,
 };
 use super::probe::{Probe, ProbeReply};
+use super::promises::Meeting;
 use super::service::PeerService;
 use super::{append, calls, snapshot};
 use crate::server::config::Timing;
@@ -110,6 +112,7 @@ struct Admitted<S> {
     connection: Connection,
     hello: PeerHello,
     service: S,
+    meeting: Meeting,
     _place: OwnedSemaphorePermit,
 }
 
@@ -161,14 +164,15 @@ impl<S: PeerService> Door<S> {
                 handshake::answer(&mut connection, &answer).await?;
                 Ok(None)
             }
-            Hello::Peer(hello) => match self.check(&hello) {
-                Ok((service, place)) => {
+            Hello::Peer(hello) => match self.check(&hello, connection.peer()?) {
+                Ok((service, meeting, place)) => {
                     let welcome = Answer::Welcome(service.beginning());
                     handshake::answer(&mut connection, &welcome).await?;
                     Ok(Some(Admitted {
                         connection: connection.admit(),
                         hello,
                         service,
+                        meeting,
                         _place: place,
                     }))
                 }
@@ -201,7 +205,11 @@ impl<S: PeerService> Door<S> {
         })
     }
 
-    fn check(&self, hello: &PeerHello) -> Result<(S, OwnedSemaphorePermit), Refusal> {
+    fn check(
+        &self,
+        hello: &PeerHello,
+        at: SocketAddr,
+    ) -> Result<(S, Meeting, OwnedSemaphorePermit), Refusal> {
         let service = self.listener.service.borrow().clone();
         let known = |node| {
             let service = service.as_ref();
@@ -213,10 +221,10 @@ impl<S: PeerService> Door<S> {
         if service.incarnation_of(node).is_none() && service.has_removed(node) {
             return Err(Refusal::Removed { node });
         }
-        service.meet(hello.from, hello.beginning)?;
+        let meeting = service.meet(hello.from, hello.beginning, at)?;
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_full| Refusal::TooManyConnections)?;
-        Ok((service, place))
+        Ok((service, meeting, place))
     }
 
     async fn serve(self, admitted: Admitted<S>) -> io::Result<()> {
@@ -224,13 +232,18 @@ impl<S: PeerService> Door<S> {
             connection,
             hello,
             service,
+            meeting,
             _place,
         } = admitted;
         let (from, limits) = (hello.from, self.limits);
         match hello.purpose {
             Purpose::Calls => calls::serve(connection, service, from, limits).await,
             Purpose::Append => append::serve(connection, service, from, limits).await,
-            Purpose::Snapshot => snapshot::receive(connection, service, from, limits).await,
+            Purpose::Snapshot => {
+                // It may be silent for longer than one whose sender is gone may count as its.
+                drop(meeting);
+                snapshot::receive(connection, service, from, limits).await
+            }
         }
     }
 }

@@ -4,19 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::server::types::{Member, NodeId};
 
-/// This node was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "node {node} was removed from its cluster, as node {told_by} says: to have this machine serve again, start it with an empty \
-     data directory and --join, and it becomes another node"
-)]
-pub(crate) struct Removed {
-    /// This node.
-    pub(crate) node: NodeId,
-    /// Whose word: its own where its log says so.
-    pub(crate) told_by: NodeId,
-}
-
 /// What is to be different. Each is a state to reach, so asking twice is asking once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MemberChange {

@@ -58,10 +58,10 @@ pub(crate) use formation::{FormationError, Plan, PlannedMember, form, initialize
 pub(crate) use inbound::Inbound;
 pub(crate) use linearize::ReadError;
 pub(crate) use listener::Listener;
-pub(crate) use member_change::{MemberChange, MemberDone, MemberRefusal, Removed};
+pub(crate) use member_change::{MemberChange, MemberDone, MemberRefusal};
 pub(crate) use membership::MemberError;
 pub(crate) use peers::{CallError, LocalNode, Peers};
-pub(crate) use promises::{Beginning, Promise, RolledBack};
+pub(crate) use promises::{Beginning, Disowned, Promise};
 pub(crate) use proposer::Proposer;
 pub(crate) use protocol::{Call, ForwardReply, HandOverRefusal, NodeStatus, ReadIndexReply, Reply};
 pub(crate) use retention::Retention;
@@ -268,11 +268,6 @@ impl Consensus {
                 .is_some_and(|acked| acked.elapsed() < limit),
             Err(_) => self.last_append.within(limit),
         }
-    }
-
-    /// Resolves where a peer knows more of this node's promises than its directory holds: it must not run.
-    pub(crate) async fn rolled_back(&self) -> RolledBack {
-        self.peers.promises().rolled_back().await
     }
 
     /// Resolves when Raft has ended, with the reason: the process must end too (I10, openraft#2116).

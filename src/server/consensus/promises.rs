@@ -2,18 +2,22 @@
 //!
 //! A node that granted a vote or acknowledged an entry has it on its disk. So no later process with the same directory can
 //! begin with less. One that does was given an older copy of it, or there are two copies: it would vote twice, or be counted
-//! for entries that it lacks. Whoever was told more refuses it. What nobody remembers who runs cannot be seen.
+//! for entries that it lacks. Whoever was told more refuses it. So does whoever is connected to another process of that node:
+//! of two copies that hold the same, both would vote. What nobody remembers who runs cannot be seen.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::errors::{RPCError, Unreachable};
 use openraft::raft::StreamAppendError;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::append::AppendResult;
+use super::frame::Limits;
 use super::handshake::{Party, PeerHello, Refusal};
 use crate::server::formats::{LeadershipFormat, LogIdFormat};
 use crate::server::store::WAY_OUT;
@@ -57,6 +61,10 @@ impl fmt::Display for Promise {
     }
 }
 
+/// For so many times of silence a process that is new has to be refused for another one of its node before it ends: by then
+/// nobody is connected any more to one that is gone.
+const TWICE_SILENCES: u32 = 4;
+
 /// With what a process began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beginning {
@@ -70,34 +78,93 @@ pub(crate) struct Beginning {
 #[derive(Debug, Clone)]
 pub(super) struct Promises {
     others: Arc<Mutex<BTreeMap<NodeId, Promised>>>,
-    own: watch::Sender<Option<RolledBack>>,
-    removed: watch::Sender<Option<NodeId>>,
+    /// Since when a peer has refused this process for another one.
+    twice: Arc<Mutex<BTreeMap<NodeId, Instant>>>,
+    own: watch::Sender<Option<Disowned>>,
 }
 
-/// A peer's word that this node's directory is an older copy.
+/// A peer's word that this process must not be this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "node {node} was given an older copy of its data directory, or there are two: it has promised node {told_by} {promised}, and \
-     this copy holds {holds}; {WAY_OUT}"
-)]
-pub(crate) struct RolledBack {
-    /// This node.
-    pub(crate) node: NodeId,
-    /// Whose word.
-    pub(crate) told_by: NodeId,
-    /// What the directory has promised that peer.
-    pub(crate) promised: Promise,
-    /// What it held when this process began.
-    pub(crate) holds: Promise,
+pub(crate) enum Disowned {
+    /// Its directory is an older copy.
+    #[error(
+        "node {node} was given an older copy of its data directory, or there are two: it has promised node {told_by} {promised}, \
+         and this copy holds {holds}; {WAY_OUT}"
+    )]
+    RolledBack {
+        /// This node.
+        node: NodeId,
+        /// Whose word.
+        told_by: NodeId,
+        /// What the directory has promised that peer.
+        promised: Promise,
+        /// What it held when this process began.
+        holds: Promise,
+    },
+    /// It is no member any more.
+    #[error(
+        "node {node} was removed from its cluster, as node {told_by} says: to have this machine serve again, start it with an empty \
+         data directory and --join, and it becomes another node"
+    )]
+    Removed {
+        /// This node.
+        node: NodeId,
+        /// Whose word: its own where its log says so.
+        told_by: NodeId,
+    },
+    /// Another process is this node.
+    #[error(
+        "node {node} runs twice: node {told_by} is connected to it at {running}, and this process, at {given}, has the same data \
+         directory or a copy of it; leave this one stopped, or stop the other one and move its directory here"
+    )]
+    Twice {
+        /// This node.
+        node: NodeId,
+        /// Whose word.
+        told_by: NodeId,
+        /// Where the other process is.
+        running: SocketAddr,
+        /// Where this process is, as that peer sees it.
+        given: SocketAddr,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Promised {
     incarnation: Incarnation,
-    /// The process that was met last; what it said is not compared with what it began with.
-    process: Option<u64>,
+    /// Which was met last.
+    process: Option<Process>,
     promise: Promise,
     told: Option<LostEntries>,
+}
+
+/// A process of a node. What it holds by now is not compared with what it began with.
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    number: u64,
+    at: SocketAddr,
+    connections: usize,
+}
+
+/// A connection with a process that was met. As long as there is one, no other process of that node is.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    promises: Promises,
+    party: Party,
+    process: u64,
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let mut all = self.promises.lock();
+        if let Some(promised) = all.get_mut(&self.party.node)
+            && promised.incarnation == self.party.incarnation
+            && let Some(process) = &mut promised.process
+            && process.number == self.process
+        {
+            process.connections = process.connections.saturating_sub(1);
+        }
+    }
 }
 
 /// A running process that lacks what it acknowledged.
@@ -116,36 +183,41 @@ impl Default for Promises {
     fn default() -> Self {
         Self {
             others: Arc::default(),
+            twice: Arc::default(),
             own: watch::Sender::new(None),
-            removed: watch::Sender::new(None),
         }
     }
 }
 
 impl Promises {
-    /// Meets a node, which says with what its process began.
+    /// Meets a node at this address, which says with what its process began.
     ///
     /// # Errors
-    /// [`Refusal::RolledBack`] where its directory has promised more.
-    pub(super) fn meet(&self, party: Party, beginning: Beginning) -> Result<(), Refusal> {
+    /// [`Refusal::RolledBack`] where its directory has promised more, and [`Refusal::Twice`] where there is a connection to
+    /// another process of it.
+    pub(super) fn meet(
+        &self,
+        party: Party,
+        beginning: Beginning,
+        at: SocketAddr,
+    ) -> Result<Meeting, Refusal> {
         let mut all = self.lock();
         let promised = of(&mut all, party);
-        if promised.process == Some(beginning.process) {
-            return Ok(());
+        let met = promised.process;
+        let process = met.filter(|process| process.number == beginning.process);
+        if process.is_none() {
+            promised.admit(party.node, beginning.holds, at)?;
         }
-        if !beginning.holds.keeps(promised.promise) {
-            let refusal = Refusal::RolledBack {
-                node: party.node,
-                promised: promised.promise,
-            };
-            let holds = beginning.holds;
-            tracing::error!(peer = %party.node, error = %refusal, %holds, "peer refused");
-            return Err(refusal);
-        }
-        promised.process = Some(beginning.process);
-        // Its last entry may be one that no leader acknowledges.
-        promised.raise(beginning.holds.vote);
-        Ok(())
+        promised.process = Some(Process {
+            number: beginning.process,
+            at,
+            connections: process.map_or(0, |process| process.connections) + 1,
+        });
+        Ok(Meeting {
+            promises: self.clone(),
+            party,
+            process: beginning.process,
+        })
     }
 
     /// It granted a vote.
@@ -173,44 +245,49 @@ impl Promises {
     }
 
     /// A peer refused this node's call.
-    pub(super) fn refused(&self, hello: &PeerHello, refusal: Refusal) {
-        if refusal
-            == (Refusal::Removed {
-                node: hello.from.node,
-            })
-        {
-            self.removed.send_replace(Some(hello.to.node));
-        }
-        if let Refusal::RolledBack { node, promised } = refusal
-            && node == hello.from.node
-        {
-            self.own.send_replace(Some(RolledBack {
+    pub(super) fn refused(&self, hello: &PeerHello, refusal: Refusal, limits: Limits) {
+        let (own, told_by) = (hello.from.node, hello.to.node);
+        let disowned = match refusal {
+            Refusal::RolledBack { node, promised } if node == own => Disowned::RolledBack {
                 node,
-                told_by: hello.to.node,
+                told_by,
                 promised,
                 holds: hello.beginning.holds,
-            }));
-        }
-    }
-
-    /// Resolves where a peer says that this node was removed: which one.
-    pub(super) async fn removed(&self) -> NodeId {
-        let mut removed = self.removed.subscribe();
-        loop {
-            if let Some(told_by) = *removed.borrow_and_update() {
-                return told_by;
+            },
+            Refusal::Twice {
+                node,
+                running,
+                given,
+            } if node == own => {
+                let since = *self.twice().entry(told_by).or_insert_with(Instant::now);
+                // A peer takes a moment to see that the process before this one is gone.
+                if since.elapsed() < limits.silence * TWICE_SILENCES {
+                    return;
+                }
+                Disowned::Twice {
+                    node,
+                    told_by,
+                    running,
+                    given,
+                }
             }
-            // The sender is this very one.
-            drop(removed.changed().await);
-        }
+            Refusal::Removed { node } if node == own => Disowned::Removed { node, told_by },
+            _ => return,
+        };
+        self.own.send_replace(Some(disowned));
     }
 
-    /// Resolves where a peer knows more of this node's promises than its directory holds.
-    pub(super) async fn rolled_back(&self) -> RolledBack {
+    /// A peer took this node's call.
+    pub(super) fn taken(&self, by: NodeId) {
+        self.twice().remove(&by);
+    }
+
+    /// Resolves where a peer knows that this process must not be this node.
+    pub(super) async fn disowned(&self) -> Disowned {
         let mut own = self.own.subscribe();
         loop {
-            if let Some(rolled_back) = *own.borrow_and_update() {
-                return rolled_back;
+            if let Some(disowned) = *own.borrow_and_update() {
+                return disowned;
             }
             // The sender is this very one.
             drop(own.changed().await);
@@ -225,6 +302,11 @@ impl Promises {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Promised>> {
         // Nothing panics while it is held.
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn twice(&self) -> MutexGuard<'_, BTreeMap<NodeId, Instant>> {
+        // Nothing panics while it is held.
+        self.twice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -244,6 +326,29 @@ fn of(all: &mut BTreeMap<NodeId, Promised>, party: Party) -> &mut Promised {
 }
 
 impl Promised {
+    /// Whether another process than the one before it may be this node.
+    fn admit(&mut self, node: NodeId, holds: Promise, at: SocketAddr) -> Result<(), Refusal> {
+        if !holds.keeps(self.promise) {
+            let refusal = Refusal::RolledBack {
+                node,
+                promised: self.promise,
+            };
+            tracing::error!(peer = %node, error = %refusal, %holds, "peer refused");
+            return Err(refusal);
+        }
+        let running = self.process.filter(|process| 0 < process.connections);
+        if let Some(Process { at: running, .. }) = running {
+            return Err(Refusal::Twice {
+                node,
+                running,
+                given: at,
+            });
+        }
+        // Its last entry may be one that no leader acknowledges.
+        self.raise(holds.vote);
+        Ok(())
+    }
+
     fn raise(&mut self, vote: Option<LeadershipFormat>) {
         if self.promise.vote < vote {
             self.promise = Promise { vote, last: None };
@@ -286,10 +391,13 @@ impl Promised {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use openraft::errors::NetworkError;
 
     use super::*;
-    use crate::server::consensus::tests::{id, incarnation, log_id, vote};
+    use crate::server::config::Timing;
+    use crate::server::consensus::handshake::Purpose;
+    use crate::server::consensus::tests::{fixed, id, incarnation, log_id, vote};
 
     fn conflict(index: u64) -> AppendResult {
         Ok(Err(StreamAppendError::Conflict(log_id(1, 1, index))))
@@ -303,6 +411,24 @@ mod tests {
         Party {
             node: id(2),
             incarnation: incarnation(2),
+        }
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    /// From node 1.
+    fn hello() -> PeerHello {
+        PeerHello {
+            purpose: Purpose::Calls,
+            cluster: fixed(0xc1),
+            from: Party {
+                node: id(1),
+                incarnation: incarnation(1),
+            },
+            to: node_2(),
+            beginning: Beginning::default(),
         }
     }
 
@@ -347,7 +473,7 @@ mod tests {
     #[test]
     fn a_later_process_that_begins_with_less_than_was_acknowledged_is_refused() {
         let promises = Promises::default();
-        let meet = |beginning| promises.meet(node_2(), beginning);
+        let meet = |beginning| promises.meet(node_2(), beginning, at(1)).map(drop);
         meet(begins(1, vote(1, 1), log_id(1, 1, 3))).unwrap();
         assert!(promises.check(node_2(), vote(1, 1), matching(7)).is_ok());
 
@@ -364,7 +490,7 @@ mod tests {
     #[test]
     fn a_later_process_that_begins_with_an_older_vote_is_refused() {
         let promises = Promises::default();
-        let meet = |beginning| promises.meet(node_2(), beginning);
+        let meet = |beginning| promises.meet(node_2(), beginning, at(1)).map(drop);
         promises.voted(node_2(), vote(4, 3));
 
         meet(begins(1, vote(3, 1), log_id(1, 1, 90))).unwrap_err();
@@ -379,19 +505,78 @@ mod tests {
         // Its new leader had truncated what was not committed, and it ended before it was sent anything else.
         let beginning = begins(1, vote(2, 3), log_id(1, 1, 5));
 
-        promises.meet(node_2(), beginning).unwrap();
+        promises.meet(node_2(), beginning, at(1)).unwrap();
     }
 
     #[test]
     fn what_a_process_began_with_may_be_truncated_before_the_next_begins() {
         let promises = Promises::default();
         promises
-            .meet(node_2(), begins(1, vote(2, 3), log_id(1, 1, 9)))
+            .meet(node_2(), begins(1, vote(2, 3), log_id(1, 1, 9)), at(1))
             .unwrap();
 
         promises
-            .meet(node_2(), begins(2, vote(2, 3), log_id(1, 1, 5)))
+            .meet(node_2(), begins(2, vote(2, 3), log_id(1, 1, 5)), at(1))
             .unwrap();
+    }
+
+    #[test]
+    fn another_process_is_refused_as_long_as_the_one_before_it_is_connected() {
+        let promises = Promises::default();
+        let meet = |process, port| {
+            let beginning = begins(process, vote(1, 1), log_id(1, 1, 3));
+            promises.meet(node_2(), beginning, at(port))
+        };
+        let first = meet(1, 1000).unwrap();
+        let second = meet(1, 1001).unwrap();
+        drop(first);
+
+        let refused = meet(2, 2000).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "node 2 runs already, at 127.0.0.1:1001: the process at 127.0.0.1:2000 has the same data directory or a copy of it"
+        );
+        drop(second);
+        let other = meet(2, 2000).unwrap();
+        // So it goes for the first, too.
+        meet(1, 1002).unwrap_err();
+        drop(other);
+        meet(1, 1002).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_is_refused_for_another_for_long_must_not_run() {
+        let promises = Promises::default();
+        let (hello, limits) = (hello(), Timing::default().into());
+        let refusal = Refusal::Twice {
+            node: hello.from.node,
+            running: at(1000),
+            given: at(2000),
+        };
+        let refused = || promises.refused(&hello, refusal, limits);
+        let is_disowned = || promises.disowned().now_or_never();
+
+        refused();
+        tokio::time::advance(limits.silence * TWICE_SILENCES / 2).await;
+        refused();
+        assert_eq!(
+            is_disowned(),
+            None,
+            "the one before may have ended just now"
+        );
+        promises.taken(hello.to.node);
+        tokio::time::advance(limits.silence * TWICE_SILENCES / 2).await;
+        refused();
+        assert_eq!(is_disowned(), None, "it was taken meanwhile");
+        tokio::time::advance(limits.silence * TWICE_SILENCES).await;
+        refused();
+
+        let disowned = is_disowned().unwrap();
+        assert_eq!(
+            disowned.to_string(),
+            "node 1 runs twice: node 2 is connected to it at 127.0.0.1:1000, and this process, at 127.0.0.1:2000, has the \
+             same data directory or a copy of it; leave this one stopped, or stop the other one and move its directory here"
+        );
     }
 
     #[test]
@@ -403,6 +588,6 @@ mod tests {
             ..node_2()
         };
 
-        promises.meet(other, Beginning::default()).unwrap();
+        promises.meet(other, Beginning::default(), at(1)).unwrap();
     }
 }

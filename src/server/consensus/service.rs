@@ -1,5 +1,6 @@
 //! What a node answers to its peers: the seam between the peer port and Raft.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::handshake::{Party, Refusal};
-use super::promises::Beginning;
+use super::promises::{Beginning, Meeting};
 use super::protocol::{Call, ForwardReply, NodeStatus, ReadIndexReply, Reply};
 use super::status::ClusterView;
 use crate::server::store::{SnapshotFile, SnapshotInbox};
@@ -44,11 +45,11 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// With what this node's process began.
     fn beginning(&self) -> Beginning;
 
-    /// Meets a peer.
+    /// Meets a peer that calls from this address.
     ///
     /// # Errors
-    /// [`Refusal`] where it has promised more than it holds.
-    fn meet(&self, peer: Party, beginning: Beginning) -> Result<(), Refusal>;
+    /// [`Refusal`] where it has promised more than it holds, or runs twice.
+    fn meet(&self, peer: Party, beginning: Beginning, at: SocketAddr) -> Result<Meeting, Refusal>;
 
     /// Raft's RequestVote.
     fn vote(

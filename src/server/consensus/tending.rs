@@ -8,8 +8,9 @@ use openraft::ChangeMembers;
 use tokio::time::{Instant, sleep};
 
 use super::at_leader::LeaderReply;
-use super::member_change::{MemberChange, Removed};
+use super::member_change::MemberChange;
 use super::membership::Leavers;
+use super::promises::Disowned;
 use super::{Call, Consensus, Leader, Reply, left_ms};
 use crate::server::types::{Member, NodeId};
 
@@ -66,18 +67,17 @@ impl Consensus {
         self.tables().table().nodes().has_left(node.get())
     }
 
-    /// Resolves where this node is no member any more, as it knows by itself or is told by a peer.
-    pub(crate) async fn removed(&self) -> Removed {
+    /// Resolves where this process must not be this node, as a peer says or its own log.
+    pub(crate) async fn disowned(&self) -> Disowned {
         let node = self.node();
-        let told = self.peers.promises().removed();
-        let seen = async {
+        let removed = async {
             while !self.has_left(node) {
                 sleep(OWN_INTERVAL).await;
             }
         };
         tokio::select! {
-            told_by = told => Removed { node, told_by },
-            () = seen => Removed { node, told_by: node },
+            disowned = self.peers.promises().disowned() => disowned,
+            () = removed => Disowned::Removed { node, told_by: node },
         }
     }
 

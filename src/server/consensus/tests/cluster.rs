@@ -33,8 +33,8 @@ impl PeerService for RaftService {
         Beginning::default()
     }
 
-    fn meet(&self, _peer: Party, _beginning: Beginning) -> Result<(), Refusal> {
-        Ok(())
+    fn meet(&self, peer: Party, beginning: Beginning, at: SocketAddr) -> Result<Meeting, Refusal> {
+        Promises::default().meet(peer, beginning, at)
     }
 
     fn incarnation_of(&self, node: NodeId) -> Option<Incarnation> {

@@ -36,7 +36,7 @@ use super::handshake::{self, Answer, HELLO_BYTES_MAX, Hello, Party, Purpose, Ref
 use super::link::Link;
 use super::listener::Listener;
 use super::peers::{LocalNode, Peers};
-use super::promises::{Beginning, Promises};
+use super::promises::{Beginning, Meeting, Promises};
 use super::protocol::{Call, LogStatus, NodeStatus, ReadIndexReply, Reply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
@@ -314,8 +314,8 @@ impl PeerService for Recorder {
         Beginning::default()
     }
 
-    fn meet(&self, peer: Party, beginning: Beginning) -> Result<(), Refusal> {
-        self.shared.promises.meet(peer, beginning)
+    fn meet(&self, peer: Party, beginning: Beginning, at: SocketAddr) -> Result<Meeting, Refusal> {
+        self.shared.promises.meet(peer, beginning, at)
     }
 
     fn incarnation_of(&self, node: NodeId) -> Option<Incarnation> {

@@ -192,6 +192,14 @@ fn refusals_keep_their_bytes() {
         Refusal::Removed { node: id(4) },
         "01000000 09000000 0400000000000000",
     );
+    refused(
+        Refusal::Twice {
+            node: id(1),
+            running: SocketAddr::from(([127, 0, 0, 1], 0x0102)),
+            given: SocketAddr::from(([127, 0, 0, 2], 0x0304)),
+        },
+        "01000000 0a00000001000000 00000000000000007f000001 0201 000000007f000002 0403",
+    );
 }
 
 #[test]
