@@ -108,6 +108,23 @@ async fn a_follower_far_behind_catches_up_over_a_slow_link_while_the_others_serv
     world.check(crowd::values(&taken)).await;
 }
 
+// Nothing is answered while an append arrives, and a connection on which nothing comes is cut.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_lacks_large_entries_catches_up_over_a_slow_link() {
+    let mut world = World::with_network_and(ClusterSize::Three, &["--auto-create"]).await;
+    let leader = world.leader().await;
+    let behind = leader % 3 + 1;
+    world.cluster.kill(&[behind]).await.unwrap();
+    make_sequences(&world.url(leader), 50_000).await;
+
+    world.network().set_to(behind, slow(200_000));
+    world.cluster.start_all().unwrap();
+    let caught_up = |member: &MemberBody| member.lag == Some(0);
+    wait_until_member(&world, behind, caught_up).await;
+
+    world.wait_for_one_state().await;
+}
+
 /// The snapshots in a node's directory.
 pub(crate) struct Files {
     directory: PathBuf,

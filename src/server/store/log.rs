@@ -22,9 +22,10 @@ use super::writer::{Command, Done, Encoded};
 use crate::server::types::{Entry, LogId, TypeConfig, Vote};
 
 /// The most entries of one append to a peer.
-const PAGE_ENTRIES_MAX: usize = 64;
-/// The most bytes of records of one append to a peer: well below half a frame. One record is always given.
-const PAGE_BYTES_MAX: usize = 1024 * 1024;
+const PAGE_ENTRIES_MAX: u64 = 64;
+/// The most bytes of records of one append to a peer, as many as one record may have: a peer behind a slow link answers
+/// nothing while one append arrives, and is not to be taken for silent. One record is always given.
+const PAGE_BYTES_MAX: u64 = 64 * 1024;
 /// The most bytes of records that wait for the writer; beyond it an append waits, and with it openraft.
 const QUEUE_BYTES_MAX: u32 = 64 * 1024 * 1024;
 
@@ -268,20 +269,14 @@ impl LogReader {
 
     /// The first entries of a range, as many as one append to a peer may have.
     async fn page(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
-        let start = range.start.max(self.shared.view().first());
-        let end = range.end.min(start.saturating_add(PAGE_ENTRIES_MAX as u64));
-        let mut bytes_before = 0;
-        Ok(self
-            .read(start..end)
-            .await?
-            .into_iter()
-            .take_while(|(bytes, _)| {
-                let fits = bytes_before == 0 || bytes_before + bytes <= PAGE_BYTES_MAX;
-                bytes_before += bytes;
-                fits
-            })
-            .map(|(_, entry)| entry)
-            .collect())
+        let page = {
+            let view = self.shared.view();
+            let start = range.start.max(view.first());
+            let end = range.end.min(start.saturating_add(PAGE_ENTRIES_MAX));
+            start..view.end_of(start..end, PAGE_BYTES_MAX)
+        };
+        let entries = self.read(page).await?.into_iter();
+        Ok(entries.map(|(_, entry)| entry).collect())
     }
 }
 

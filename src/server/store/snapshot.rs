@@ -5,7 +5,7 @@
 //! crash leaves behind is removed at the next start.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +23,9 @@ use crate::server::types::{LogId, SnapshotMeta};
 
 /// How many snapshots may be received at once: the one that counts, and one whose sender fell silent.
 const INCOMING_MAX: usize = 2;
+
+/// After so many bytes a file that is built is made durable up to there.
+const SYNC_BYTES: usize = 1024 * 1024;
 
 pub(super) const COMPLETE_EXTENSION: &str = "snapshot";
 const TEMPORARY_EXTENSION: &str = "new";
@@ -223,7 +226,11 @@ impl SnapshotDirectory {
     pub(super) fn build(&self, state: &State) -> io::Result<SnapshotFile> {
         let temporary = self.temporary();
         let file = File::create(&temporary.path)?;
-        let digest = snapshot_format::write(state, &file)?;
+        let mut synced = Synced {
+            file: &file,
+            unsynced: 0,
+        };
+        let digest = snapshot_format::write(state, &mut synced)?;
         file.sync_all()?;
         self.publish(temporary, digest, state.meta.clone())
     }
@@ -259,6 +266,28 @@ impl SnapshotDirectory {
                 sent: AtomicUsize::new(0),
             }),
         })
+    }
+}
+
+/// A file that is made durable as it grows: a sync of all of it at once would hold up those of the log.
+struct Synced<'a> {
+    file: &'a File,
+    unsynced: usize,
+}
+
+impl Write for Synced<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unsynced += written;
+        if SYNC_BYTES <= self.unsynced {
+            self.file.sync_data()?;
+            self.unsynced = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

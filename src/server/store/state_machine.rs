@@ -29,6 +29,10 @@ use crate::server::types::{
 /// How many entries are applied before the table is published and they are answered.
 const APPLY_ENTRIES_MAX: usize = 64;
 
+/// How much less of the processor a build gets: about a tenth of what anybody else does who wants it at that time. It has
+/// to end, because the log grows until then.
+const NICENESS: i32 = 10;
+
 /// After how many entries the hash of the state is remembered, at the same ones on every node.
 const CHECKPOINT_ENTRIES: u64 = 64;
 /// How many of these hashes: some thousand entries, more than any node lags behind that is well.
@@ -326,12 +330,25 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotFile>> {
         let state = self.state.clone();
         let directory = self.snapshots.directory.clone();
-        let file = tokio::task::spawn_blocking(move || directory.build(&state))
+        let file = in_background(move || directory.build(&state))
             .await
-            .map_err(io::Error::other)?
             .inspect_err(|error| self.snapshots.failed.send(error))?;
         Ok(described(self.snapshots.name(file).await?))
     }
+}
+
+/// Does what takes long on a thread of its own, which leaves the processor to those for whom somebody waits.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (done, result) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("snapshot".to_owned());
+    thread.spawn(move || {
+        // Linux counts it for the thread alone. Where it is not allowed the thread only takes more.
+        rustix::process::nice(NICENESS).ok();
+        done.send(work()).ok();
+    })?;
+    result.await.map_err(io::Error::other)?
 }
 
 /// The snapshot that the superblock names, and how it comes to name another. Clones share it.

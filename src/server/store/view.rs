@@ -202,6 +202,15 @@ impl View {
         }
     }
 
+    /// Where so many bytes of a range end, after one entry at least.
+    pub(super) fn end_of(&self, range: Range<u64>, bytes_max: u64) -> u64 {
+        let from = |index| self.stretch_from(index).bytes;
+        let fits = |end: &u64| from(range.start) - from(*end) <= bytes_max;
+        let more = range.start.saturating_add(2)..=range.end;
+        let end = more.take_while(fits).last();
+        end.unwrap_or_else(|| range.end.min(range.start.saturating_add(1)))
+    }
+
     /// How to read a range as it is now.
     pub(super) fn plan(&self, range: Range<u64>) -> Plan {
         let start = range.start.max(self.indices.start);

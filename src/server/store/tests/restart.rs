@@ -201,7 +201,11 @@ async fn a_page_of_what_is_there_is_never_empty_and_never_above_its_bounds() {
             .await
             .unwrap()
             .len(),
-        17
+        1
+    );
+    assert_eq!(
+        reader.limited_get_log_entries(98, 140).await.unwrap().len(),
+        3
     );
     assert!(
         reader
