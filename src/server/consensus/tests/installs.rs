@@ -4,6 +4,8 @@ use openraft::EntryPayload;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::entry::RaftEntry;
 
+use tokio::task::JoinSet;
+
 use super::stored::{Reader, StoredNode, cluster};
 use super::*;
 use crate::server::consensus::Retention;
@@ -58,24 +60,26 @@ async fn a_snapshot_that_comes_while_another_is_installed_is_installed_after_it(
         };
         let snapshot = testing::snapshot(&place.path.join("snapshots"), &meta, 1000);
         let inbound = node.inbound.clone();
-        tokio::spawn(async move {
+        async move {
             inbound
                 .install(led_in(2), Snapshot { meta, snapshot })
                 .await
-        })
+        }
     };
+    let mut installed = JoinSet::new();
 
     let reader = Reader::of(&node.consensus);
-    let first = install(80);
+    installed.spawn(install(80));
     let metrics = node.consensus.raft().metrics();
     let begun = || metrics.borrow_watched().vote == led_in(2);
     wait_until(begun).await;
-    let mut second = install(150);
-    let early = tokio::time::timeout(Duration::from_millis(300), &mut second).await;
+    installed.spawn(install(150));
+    let early = tokio::time::timeout(Duration::from_millis(300), installed.join_next()).await;
     reader.end();
 
     assert!(early.is_err(), "{early:?}");
-    within(first).await.unwrap().unwrap();
-    within(second).await.unwrap().unwrap();
+    while let Some(ended) = within(installed.join_next()).await {
+        ended.unwrap().unwrap();
+    }
     assert_eq!(node.applied(), Some(log_id(1, 2, 150)));
 }
