@@ -2,9 +2,10 @@
 //!
 //! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
-//! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshot` with `snapshot_format`
-//! (what replaces a purged log), and `inspect` (all of it, from outside). `record`, `frame`, `hashing`, `files` and `error`
-//! serve them; `space`, `disk` and `failure` watch the disk below. Nothing here knows the network or HTTP.
+//! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshots` with `snapshot`, `inbox`
+//! and `snapshot_format` (what replaces a purged log), and `inspect` (all of it, from outside). `record`, `frame`,
+//! `hashing`, `files` and `error` serve them; `space`, `disk` and `failure` watch the disk below. Nothing here knows the
+//! network or HTTP.
 
 mod database;
 mod directory;
@@ -15,6 +16,7 @@ mod files;
 mod frame;
 mod hashing;
 mod identity;
+mod inbox;
 #[cfg(feature = "cli")]
 mod inspect;
 #[cfg(feature = "cli")]
@@ -27,6 +29,7 @@ mod sled_guard;
 mod snapshot;
 mod snapshot_format;
 mod snapshot_header;
+mod snapshots;
 mod space;
 mod startup;
 mod state_machine;
@@ -40,6 +43,7 @@ pub(crate) use disk::{Disk, DiskState, DiskWatch, Pulse};
 pub(crate) use error::{StoreError, WAY_OUT};
 pub(crate) use failure::StoreFailed;
 pub(crate) use identity::{DataDir, FormationRecord, Identity};
+pub(crate) use inbox::SnapshotInbox;
 #[cfg(feature = "cli")]
 pub(crate) use inspect::{InspectError, inspect};
 #[cfg(feature = "cli")]
@@ -48,9 +52,9 @@ pub(crate) use log::LogStore;
 #[cfg(test)]
 pub(crate) use probe::Probe;
 pub(crate) use sizes::{LogSize, Stretch};
+pub(crate) use snapshot::SnapshotFile;
 #[cfg(test)]
 pub(crate) use snapshot::testing;
-pub(crate) use snapshot::{SnapshotFile, SnapshotInbox};
 pub(crate) use space::Space;
 pub(crate) use state_machine::{StateMachine, TableReader};
 #[cfg(test)]
@@ -63,7 +67,7 @@ use tokio::sync::oneshot;
 use self::database::Database;
 #[cfg(not(test))]
 use self::probe::Probe;
-use self::state_machine::Snapshots;
+use self::snapshots::Snapshots;
 use self::writer::Writer;
 use super::types::{LogId, Vote};
 

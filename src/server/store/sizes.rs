@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use super::state_machine::CurrentSnapshot;
+use super::snapshots::CurrentSnapshot;
 use super::view::{Shared, next_index};
 use crate::server::types::LogId;
 

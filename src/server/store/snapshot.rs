@@ -11,18 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncWriteExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::StoreError;
 use super::files;
 use super::hashing::Digest;
-use super::snapshot_format::{self, SNAPSHOT_BYTES_MAX, SnapshotError, State};
+use super::snapshot_format::{self, SnapshotError, State};
 use crate::server::formats::LogIdFormat;
 use crate::server::types::{LogId, SnapshotMeta};
-
-/// How many snapshots may be received at once: the one that counts, and one whose sender fell silent.
-const INCOMING_MAX: usize = 2;
 
 /// After so many bytes a file that is built is made durable up to there.
 const SYNC_BYTES: usize = 1024 * 1024;
@@ -235,7 +230,7 @@ impl SnapshotDirectory {
         self.publish(temporary, digest, state.meta.clone())
     }
 
-    fn temporary(&self) -> Temporary {
+    pub(super) fn temporary(&self) -> Temporary {
         Temporary {
             path: self
                 .path
@@ -243,7 +238,7 @@ impl SnapshotDirectory {
         }
     }
 
-    fn publish(
+    pub(super) fn publish(
         &self,
         temporary: Temporary,
         digest: Digest,
@@ -293,8 +288,8 @@ impl Write for Synced<'_> {
 
 /// A file that is removed where it does not get its final name.
 #[derive(Debug)]
-struct Temporary {
-    path: PathBuf,
+pub(super) struct Temporary {
+    pub(super) path: PathBuf,
 }
 
 impl Drop for Temporary {
@@ -304,115 +299,10 @@ impl Drop for Temporary {
     }
 }
 
-/// Where snapshots from the leader are received.
-#[derive(Debug, Clone)]
-pub(crate) struct SnapshotInbox {
-    directory: SnapshotDirectory,
-    places: Arc<Semaphore>,
-}
-
-impl SnapshotInbox {
-    pub(super) fn new(directory: SnapshotDirectory) -> Self {
-        Self {
-            directory,
-            places: Arc::new(Semaphore::new(INCOMING_MAX)),
-        }
-    }
-
-    /// Makes room for one snapshot.
-    ///
-    /// # Errors
-    /// Where too many are being received, or the disk's.
-    pub(crate) async fn begin(&self) -> io::Result<IncomingSnapshot> {
-        let place = Arc::clone(&self.places)
-            .try_acquire_owned()
-            .map_err(|_full| {
-                io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    format!("{INCOMING_MAX} snapshots are being received already"),
-                )
-            })?;
-        let temporary = self.directory.temporary();
-        let file = tokio::fs::File::create(&temporary.path).await?;
-        Ok(IncomingSnapshot {
-            directory: self.directory.clone(),
-            temporary,
-            file,
-            hasher: blake3::Hasher::new(),
-            length: 0,
-            _place: place,
-        })
-    }
-}
-
-/// A snapshot on its way in. Dropped before its end, it leaves nothing.
-#[derive(Debug)]
-pub(crate) struct IncomingSnapshot {
-    directory: SnapshotDirectory,
-    temporary: Temporary,
-    file: tokio::fs::File,
-    hasher: blake3::Hasher,
-    pub(super) length: u64,
-    _place: OwnedSemaphorePermit,
-}
-
-impl IncomingSnapshot {
-    /// Adds the next bytes.
-    ///
-    /// # Errors
-    /// Where it grows beyond all bounds, or the disk's.
-    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.length = self.length.saturating_add(bytes.len() as u64);
-        if SNAPSHOT_BYTES_MAX < self.length {
-            return Err(invalid(format!(
-                "a snapshot of {} bytes is too large: the limit is {SNAPSHOT_BYTES_MAX}",
-                self.length
-            )));
-        }
-        self.hasher.update(bytes);
-        self.file.write_all(bytes).await
-    }
-
-    /// Checks that it is what the leader sent, and makes it durable.
-    ///
-    /// # Errors
-    /// Where it is something else, or the disk's.
-    pub(crate) async fn finish(
-        mut self,
-        length: u64,
-        checksum: [u8; 32],
-    ) -> io::Result<SnapshotFile> {
-        let digest = Digest {
-            length: self.length,
-            checksum: self.hasher.finalize().into(),
-        };
-        if digest != (Digest { length, checksum }) {
-            return Err(invalid(format!(
-                "the snapshot received ({} bytes) is not the one sent ({length} bytes)",
-                self.length
-            )));
-        }
-        self.file.flush().await?;
-        let file = self.file.into_std().await;
-        let (directory, temporary) = (self.directory, self.temporary);
-        tokio::task::spawn_blocking(move || {
-            file.sync_all()?;
-            let meta = snapshot_format::read_meta(File::open(&temporary.path)?)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            directory.publish(temporary, digest, meta)
-        })
-        .await
-        .map_err(io::Error::other)?
-    }
-}
-
-fn invalid(text: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text)
-}
-
 /// Snapshots for the tests of what carries them.
 #[cfg(test)]
 pub(crate) mod testing {
+    use super::super::inbox::SnapshotInbox;
     use super::*;
     use crate::sequence::{Command, Settings, Table, testing};
     use crate::server::types::SnapshotMeta;

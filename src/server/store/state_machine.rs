@@ -9,17 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt};
 use openraft::entry::RaftEntry;
-use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine, Snapshot};
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::SnapshotOf;
-use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
-use tokio::sync::{mpsc, oneshot};
+use openraft::{EntryPayload, OptionalSend};
 
 use super::error::or_nothing;
-use super::failure::FailureReport;
 use super::sizes::LogSize;
-use super::snapshot::{SnapshotDirectory, SnapshotFile};
+use super::snapshot::SnapshotFile;
 use super::snapshot_format::State;
-use super::writer::Command;
+use super::snapshots::{SnapshotBuilder, Snapshots, described};
 use crate::sequence::{Applied, Batch, EntryId, NodeCard, Position, StateHash, Table};
 use crate::server::codec;
 use crate::server::types::{
@@ -28,10 +26,6 @@ use crate::server::types::{
 
 /// How many entries are applied before the table is published and they are answered.
 const APPLY_ENTRIES_MAX: usize = 64;
-
-/// How much less of the processor a build gets: about a tenth of what anybody else does who wants it at that time. It has
-/// to end, because the log grows until then.
-const NICENESS: i32 = 10;
 
 /// After how many entries the hash of the state is remembered, at the same ones on every node.
 const CHECKPOINT_ENTRIES: u64 = 64;
@@ -159,7 +153,7 @@ impl StateMachine {
     }
 
     fn holds_log(&self) -> bool {
-        let current = self.snapshots.current.file();
+        let current = self.snapshots.current().file();
         let sent = current.filter(SnapshotFile::is_being_sent);
         sent.zip(self.held.as_ref())
             .is_some_and(|(sent, held)| held.size.above(sent.name().last()).bytes < held.bytes_max)
@@ -267,10 +261,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder {
-            state: self.state.clone(),
-            snapshots: self.snapshots.clone(),
-        }
+        self.snapshots.builder(self.state.clone())
     }
 
     async fn install_snapshot(
@@ -306,131 +297,6 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     async fn get_current_snapshot(
         &mut self,
     ) -> io::Result<Option<SnapshotOf<TypeConfig, SnapshotFile>>> {
-        Ok(self.snapshots.current.file().map(described))
-    }
-}
-
-fn described(file: SnapshotFile) -> SnapshotOf<TypeConfig, SnapshotFile> {
-    Snapshot {
-        meta: file.meta().clone(),
-        snapshot: file,
-    }
-}
-
-/// Writes the state of one moment to a file, while the state machine goes on.
-#[derive(Debug)]
-pub(crate) struct SnapshotBuilder {
-    state: State,
-    snapshots: Snapshots,
-}
-
-impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
-    type SnapshotData = SnapshotFile;
-
-    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotFile>> {
-        let state = self.state.clone();
-        let directory = self.snapshots.directory.clone();
-        let file = in_background(move || directory.build(&state))
-            .await
-            .inspect_err(|error| self.snapshots.failed.send(error))?;
-        Ok(described(self.snapshots.name(file).await?))
-    }
-}
-
-/// Does what takes long on a thread of its own, which leaves the processor to those for whom somebody waits.
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let (done, result) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("snapshot".to_owned());
-    thread.spawn(move || {
-        // Linux counts it for the thread alone. Where it is not allowed the thread only takes more.
-        rustix::process::nice(NICENESS).ok();
-        done.send(work()).ok();
-    })?;
-    result.await.map_err(io::Error::other)?
-}
-
-/// The snapshot that the superblock names, and how it comes to name another. Clones share it.
-#[derive(Debug, Clone)]
-pub(super) struct Snapshots {
-    directory: SnapshotDirectory,
-    queue: mpsc::Sender<Command>,
-    current: CurrentSnapshot,
-    /// One at a time, so that an older one never replaces a newer.
-    naming: Arc<tokio::sync::Mutex<()>>,
-    failed: FailureReport,
-}
-
-impl Snapshots {
-    pub(super) fn new(
-        directory: SnapshotDirectory,
-        current: Option<SnapshotFile>,
-        queue: mpsc::Sender<Command>,
-        failed: FailureReport,
-    ) -> Self {
-        Self {
-            directory,
-            queue,
-            current: CurrentSnapshot(Arc::new(Mutex::new(current))),
-            naming: Arc::default(),
-            failed,
-        }
-    }
-
-    /// Shows which one counts, also later.
-    pub(super) fn current(&self) -> CurrentSnapshot {
-        self.current.clone()
-    }
-
-    /// Makes a snapshot the one that counts, durably, unless a newer one does: a build that took long may end
-    /// after an installation. Returns the one that counts.
-    async fn name(&self, file: SnapshotFile) -> io::Result<SnapshotFile> {
-        let _one_at_a_time = self.naming.lock().await;
-        if let Some(current) = self.current.file()
-            && file.name().last() <= current.name().last()
-        {
-            return Ok(current);
-        }
-        let ended = || io::Error::other("the store's writer has ended");
-        let (done, answer) = oneshot::channel();
-        // Kept from here on: if the answer is lost, the superblock may name it.
-        file.keep();
-        let command = Command::NameSnapshot {
-            name: file.name(),
-            done,
-        };
-        self.queue.send(command).await.map_err(|_closed| ended())?;
-        answer.await.map_err(|_closed| ended())??;
-        let before = self.current.lock().replace(file.clone());
-        if let Some(before) = before {
-            before.release();
-        }
-        Ok(file)
-    }
-}
-
-/// The snapshot that the superblock names, as it is now.
-#[derive(Debug, Clone)]
-pub(super) struct CurrentSnapshot(Arc<Mutex<Option<SnapshotFile>>>);
-
-impl CurrentSnapshot {
-    /// The last entry in it.
-    pub(super) fn last(&self) -> Option<LogId> {
-        self.lock().as_ref().and_then(|file| file.name().last())
-    }
-
-    /// Its bytes.
-    pub(super) fn length(&self) -> u64 {
-        self.lock().as_ref().map_or(0, SnapshotFile::length)
-    }
-
-    fn file(&self) -> Option<SnapshotFile> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<SnapshotFile>> {
-        // Nothing panics while it is changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(self.snapshots.current().file().map(described))
     }
 }

@@ -1,0 +1,122 @@
+//! Where snapshots from the leader are received: checked against what the leader said, and made durable, before anybody
+//! sees them.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::hashing::Digest;
+use super::snapshot::{SnapshotDirectory, SnapshotFile, Temporary};
+use super::snapshot_format::{self, SNAPSHOT_BYTES_MAX};
+
+/// How many snapshots may be received at once: the one that counts, and one whose sender fell silent.
+const INCOMING_MAX: usize = 2;
+
+/// Where snapshots from the leader are received.
+#[derive(Debug, Clone)]
+pub(crate) struct SnapshotInbox {
+    directory: SnapshotDirectory,
+    pub(super) places: Arc<Semaphore>,
+}
+
+impl SnapshotInbox {
+    pub(super) fn new(directory: SnapshotDirectory) -> Self {
+        Self {
+            directory,
+            places: Arc::new(Semaphore::new(INCOMING_MAX)),
+        }
+    }
+
+    /// Makes room for one snapshot.
+    ///
+    /// # Errors
+    /// Where too many are being received, or the disk's.
+    pub(crate) async fn begin(&self) -> io::Result<IncomingSnapshot> {
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_full| {
+                io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    format!("{INCOMING_MAX} snapshots are being received already"),
+                )
+            })?;
+        let temporary = self.directory.temporary();
+        let file = tokio::fs::File::create(&temporary.path).await?;
+        Ok(IncomingSnapshot {
+            directory: self.directory.clone(),
+            temporary,
+            file,
+            hasher: blake3::Hasher::new(),
+            length: 0,
+            _place: place,
+        })
+    }
+}
+
+/// A snapshot on its way in. Dropped before its end, it leaves nothing.
+#[derive(Debug)]
+pub(crate) struct IncomingSnapshot {
+    directory: SnapshotDirectory,
+    temporary: Temporary,
+    file: tokio::fs::File,
+    hasher: blake3::Hasher,
+    pub(super) length: u64,
+    _place: OwnedSemaphorePermit,
+}
+
+impl IncomingSnapshot {
+    /// Adds the next bytes.
+    ///
+    /// # Errors
+    /// Where it grows beyond all bounds, or the disk's.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.length = self.length.saturating_add(bytes.len() as u64);
+        if SNAPSHOT_BYTES_MAX < self.length {
+            return Err(invalid(format!(
+                "a snapshot of {} bytes is too large: the limit is {SNAPSHOT_BYTES_MAX}",
+                self.length
+            )));
+        }
+        self.hasher.update(bytes);
+        self.file.write_all(bytes).await
+    }
+
+    /// Checks that it is what the leader sent, and makes it durable.
+    ///
+    /// # Errors
+    /// Where it is something else, or the disk's.
+    pub(crate) async fn finish(
+        mut self,
+        length: u64,
+        checksum: [u8; 32],
+    ) -> io::Result<SnapshotFile> {
+        let digest = Digest {
+            length: self.length,
+            checksum: self.hasher.finalize().into(),
+        };
+        if digest != (Digest { length, checksum }) {
+            return Err(invalid(format!(
+                "the snapshot received ({} bytes) is not the one sent ({length} bytes)",
+                self.length
+            )));
+        }
+        self.file.flush().await?;
+        let file = self.file.into_std().await;
+        let (directory, temporary) = (self.directory, self.temporary);
+        tokio::task::spawn_blocking(move || {
+            file.sync_all()?;
+            let meta = snapshot_format::read_meta(File::open(&temporary.path)?)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            directory.publish(temporary, digest, meta)
+        })
+        .await
+        .map_err(io::Error::other)?
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
