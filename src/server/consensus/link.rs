@@ -144,12 +144,13 @@ impl Keeper {
         }
     }
 
-    async fn dial(&self) -> Result<(Connection, Meeting), HandshakeError> {
+    async fn dial(&self) -> Result<(Connection, Option<Meeting>), HandshakeError> {
         let (connection, beginning) = handshake::meet(&self.address, self.hello).await?;
         let to = self.hello.to;
         self.promises.taken(to.node);
         let meeting = self.promises.meet(to, beginning, connection.peer()?)?;
-        Ok((connection, meeting))
+        let is_kept = self.hello.purpose == Purpose::Calls;
+        Ok((connection, is_kept.then_some(meeting)))
     }
 
     /// Holds a connection until it is lost. After one that held for a while the next is tried at once; else this says

@@ -146,7 +146,7 @@ struct Process {
     connections: usize,
 }
 
-/// A connection with a process that was met. As long as there is one, no other process of that node is.
+/// A connection for calls with a process that was met. As long as there is one, no other process of that node is.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     promises: Promises,
