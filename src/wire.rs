@@ -12,8 +12,8 @@ pub use cluster::{
     MemberRole, MembersBody, ReplaceBody, TransferBody, TransferredBody,
 };
 pub use import::{ImportBody, ImportResult, ImportedBody, ImportsBody};
-pub(crate) use key::KEY_HEADER;
 pub use key::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
+pub(crate) use key::{KEY_HEADER, REPLAYED_HEADER};
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ store     | server::store     | guard sequence node
 consensus | server::consensus | sequence node store
 batcher   | server::batcher   | sequence node store consensus
 api       | server::api       | sequence wire node store consensus batcher
-server    | server server::error server::joining server::open_files server::sockets | sequence wire client node store consensus batcher api
+server    | server server::error server::joining server::offline server::open_files server::sockets | sequence wire client node store consensus batcher api
 chaos     | chaos             | sequence wire history client
 cli       | cli               | guard sequence wire history client node server chaos
 main      | main               | cli

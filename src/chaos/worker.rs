@@ -77,7 +77,13 @@ impl Worker {
                     let step = "a node's answer to a lease is no grant";
                     return Err(HarnessError::Call { step, source });
                 }
-                Ok(_) | Err(ClientError::Unavailable { .. } | ClientError::Unknown { .. }) => {}
+                // What the client refused is for the checker to judge.
+                Ok(_)
+                | Err(
+                    ClientError::Unavailable { .. }
+                    | ClientError::Unknown { .. }
+                    | ClientError::Fenced { .. },
+                ) => {}
             }
         }
         Ok(())
@@ -93,6 +99,8 @@ impl Worker {
         let received_ns = monotonic_ns();
         let (node, outcome) = match &result {
             Ok(grant) => (grant.node(), granted(grant)),
+            // It was granted, and whether that was right is what histories are for.
+            Err(ClientError::Fenced { grant, .. }) => (grant.node(), granted(grant)),
             Err(error) => {
                 let outcome = match error.outcome() {
                     ProblemOutcome::NotApplied => LeaseOutcome::NotApplied,

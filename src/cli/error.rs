@@ -1,6 +1,7 @@
 //! What a verb can end with: exit codes for programs, one line for people.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::sequence::marks::{LineError, Place};
@@ -8,8 +9,9 @@ use crate::chaos::HarnessError;
 use crate::client::{BuildError, ClientError};
 use crate::history::ReadError;
 use crate::sequence::SequenceName;
+use crate::server::ServerError;
 use crate::server::config::ConfigError;
-use crate::server::{InspectError, ServerError};
+use crate::server::offline::{BackupError, InspectError, RestoreError};
 use crate::wire::{Problem, ProblemOutcome};
 
 /// The exit codes. They are part of the interface.
@@ -148,6 +150,32 @@ pub(super) enum CliError {
         /// What the system says.
         source: io::Error,
     },
+    /// A file that must not be replaced.
+    #[error("{} is there already: choose another name, or replace it with --force", path.display())]
+    Exists {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// A file that cannot be written.
+    #[error("{} cannot be written", path.display())]
+    Write {
+        /// Which one.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file that is not restored from.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// What a restore needs to be told.
+    #[error("nothing is restored: say {missing}")]
+    Undecided {
+        /// What was not said.
+        missing: String,
+    },
+    /// Nothing was restored.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// The demo's machinery failed, not the cluster's guarantees.
     #[error(transparent)]
     Harness(#[from] HarnessError),
@@ -210,12 +238,18 @@ impl CliError {
             | Self::Open { .. }
             | Self::Config(_)
             | Self::Server(ServerError::Config(_))
+            | Self::Undecided { .. }
+            | Self::Restore(RestoreError::Raise(_))
             | Self::Inspect(InspectError::NotDataDirectory { .. }) => Exit::Usage,
+            Self::Exists { .. } | Self::Restore(RestoreError::NotEmpty { .. }) => Exit::Conflict,
             Self::NoMember { .. } => Exit::NotFound,
             Self::NoLearner => Exit::Unavailable,
             Self::Harness(_)
             | Self::Output { .. }
             | Self::Runtime { .. }
+            | Self::Write { .. }
+            | Self::Backup(_)
+            | Self::Restore(_)
             | Self::Server(_)
             | Self::Inspect(_) => Exit::Internal,
         }
@@ -235,6 +269,11 @@ impl CliError {
             Self::NoMember { .. } => "unknown_member",
             Self::NoLearner => "no_learner",
             Self::SeveralLearners { .. } => "several_learners",
+            Self::Exists { .. } => "file_exists",
+            Self::Write { .. } => "cannot_write",
+            Self::Backup(_) => "invalid_backup",
+            Self::Undecided { .. } => "undecided",
+            Self::Restore(_) => "not_restored",
             Self::Harness(_) => "harness_failure",
             Self::Output { .. } | Self::Runtime { .. } => "internal",
             Self::Config(_) | Self::Server(ServerError::Config(_)) => "invalid_config",
@@ -293,10 +332,14 @@ fn not_done(error: &ClientError) -> Exit {
         ClientError::Refused { problem } => refused(problem),
         ClientError::Unavailable { .. } => Exit::Unavailable,
         ClientError::Unknown { .. } => Exit::TimedOut,
+        ClientError::Fenced { .. } => Exit::VerificationFailed,
     }
 }
 
 fn said_by(error: &ClientError) -> &str {
+    if let ClientError::Fenced { .. } = error {
+        return "fenced";
+    }
     match (error.problem(), error.outcome()) {
         (Some(problem), _) => &problem.code,
         (None, ProblemOutcome::NotApplied) => "unavailable",

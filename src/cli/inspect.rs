@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::error::{CliError, Exit};
 use super::output::{Output, Table, or_dash};
 use crate::sequence::SequenceName;
-use crate::server::{EntryView, Inspection, Verdict, VoteView, inspect};
+use crate::server::offline::{EntryView, Inspection, Verdict, VoteView, inspect};
 use crate::wire::Number;
 
 /// More marks than that are for programs.

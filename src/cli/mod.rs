@@ -2,6 +2,7 @@
 //! only `output` prints, and only [`main`] makes an exit code.
 
 mod args;
+mod backup;
 mod can_stop;
 mod cluster;
 mod demo;
@@ -10,6 +11,7 @@ mod inspect;
 mod lease;
 mod member;
 mod output;
+mod restore;
 mod sequence;
 mod serve;
 mod verify;
@@ -71,6 +73,10 @@ enum Verb {
     Member(member::Args),
     /// Look into a stopped node's data directory, and tell whether the node would start from it
     Inspect(inspect::Args),
+    /// Write a cluster's sequences into a file, from a node that serves or from a stopped one's directory
+    Backup(backup::Args),
+    /// Make a data directory of a backup: the first node of a new cluster
+    Restore(restore::Args),
     /// Check recorded histories for values granted twice, out of order or lost
     Verify(verify::Args),
 }
@@ -123,6 +129,8 @@ fn run(verb: Verb, output: &Output) -> Result<Exit, CliError> {
         Verb::Cluster(args) => cluster::run(&args, output),
         Verb::Member(args) => member::run(&args, output),
         Verb::Inspect(args) => inspect::run(&args, output),
+        Verb::Backup(args) => backup::run(&args, output),
+        Verb::Restore(args) => restore::run(args, output),
         Verb::Verify(args) => verify::run(&args, output),
     }
 }

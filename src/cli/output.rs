@@ -50,6 +50,14 @@ impl Output {
         tell(text);
     }
 
+    /// Tells how far it is, over what was told before, where a person watches.
+    pub(super) fn progress(&self, text: impl Display) {
+        if self.is_watched() {
+            // The rest of an earlier, longer line goes.
+            drop(write!(io::stderr().lock(), "\r{text}\x1b[K"));
+        }
+    }
+
     /// Says why the verb did not do what was asked: one line.
     pub(super) fn error(&self, error: &CliError) {
         match self.format {

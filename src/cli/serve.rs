@@ -233,7 +233,7 @@ fn config(args: Args) -> Result<Config, CliError> {
     Ok(config)
 }
 
-fn address(given: &Option<Address>, default: &str) -> Result<Address, CliError> {
+pub(super) fn address(given: &Option<Address>, default: &str) -> Result<Address, CliError> {
     match given {
         Some(address) => Ok(address.clone()),
         None => default

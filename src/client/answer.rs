@@ -7,10 +7,10 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde::de::DeserializeOwned;
 
-use super::call::Effect;
+use super::call::{Effect, Length};
 use super::error::{ClientError, Setback, SetbackReason};
 use super::nodes::NodeUrl;
-use crate::wire::{Problem, ProblemOutcome};
+use crate::wire::{Problem, ProblemOutcome, REPLAYED_HEADER};
 
 /// The longest answer that is read. The largest is a cluster's list of members.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -41,8 +41,16 @@ pub(super) struct Answer {
     node: NodeUrl,
     effect: Effect,
     node_id: Option<u64>,
+    given_before: bool,
     status: StatusCode,
-    body: Vec<u8>,
+    content: Content,
+}
+
+/// What there is of an answer's body.
+enum Content {
+    Whole(Vec<u8>),
+    /// It is read by whoever asked.
+    Coming(Response),
 }
 
 impl Answer {
@@ -55,21 +63,41 @@ impl Answer {
         self.node_id
     }
 
+    /// Whether the request was carried out when it was sent before, under the same key.
+    pub(super) fn was_given_before(&self) -> bool {
+        self.given_before
+    }
+
     /// The body, parsed. A success that is not understood may have changed anything.
     pub(super) fn understood<B: DeserializeOwned, T>(
         self,
         parse: impl FnOnce(B) -> Option<T>,
     ) -> Result<T, ClientError> {
-        let parsed = serde_json::from_slice(&self.body).ok().and_then(parse);
-        parsed.ok_or_else(|| ClientError::Unknown {
+        let parsed = match &self.content {
+            Content::Whole(body) => serde_json::from_slice(body).ok().and_then(parse),
+            Content::Coming(_) => None,
+        };
+        parsed.ok_or_else(|| self.not_understood())
+    }
+
+    /// The answer itself, whose body is still to be read, and the node that gives it.
+    pub(super) fn begun(self) -> Result<(NodeUrl, Response), ClientError> {
+        match self.content {
+            Content::Coming(response) => Ok((self.node, response)),
+            Content::Whole(_) => Err(self.not_understood()),
+        }
+    }
+
+    fn not_understood(&self) -> ClientError {
+        ClientError::Unknown {
             last: Box::new(Setback {
-                node: self.node,
+                node: self.node.clone(),
                 reason: SetbackReason::Foreign {
                     status: self.status.as_u16(),
                 },
             }),
             way_out: self.effect.way_out(),
-        })
+        }
     }
 }
 
@@ -77,7 +105,7 @@ impl Answer {
 pub(super) async fn receive(
     response: Result<Response, reqwest::Error>,
     node: &NodeUrl,
-    effect: Effect,
+    (effect, length): (Effect, Length),
 ) -> Exchange {
     let mut response = match response {
         Ok(response) => response,
@@ -85,6 +113,19 @@ pub(super) async fn receive(
     };
     let status = response.status();
     let headers = response.headers().clone();
+    let done = |content| {
+        Exchange::Done(Answer {
+            node: node.clone(),
+            effect,
+            node_id: node_id(&headers),
+            given_before: headers.contains_key(REPLAYED_HEADER),
+            status,
+            content,
+        })
+    };
+    if length == Length::Long && status.is_success() {
+        return done(Content::Coming(response));
+    }
     let body = match read_body(&mut response).await {
         Ok(body) => body,
         // A refusal cut short may be an `unknown` cut short.
@@ -96,13 +137,7 @@ pub(super) async fn receive(
         }
     };
     if status.is_success() {
-        return Exchange::Done(Answer {
-            node: node.clone(),
-            effect,
-            node_id: node_id(&headers),
-            status,
-            body,
-        });
+        return done(Content::Whole(body));
     }
     let retry_after = retry_after(&headers);
     match serde_json::from_slice::<Problem>(&body) {
@@ -192,7 +227,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// The innermost cause: the outer ones repeat the address.
-fn root_cause(error: &reqwest::Error) -> String {
+pub(super) fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(source) = cause.source() {
         cause = source;

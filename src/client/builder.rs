@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Client;
+use super::fence::Fence;
 use super::nodes::{NodeUrl, NodeUrlError, Nodes};
 
 /// The most addresses of one client: clusters have three or five nodes.
@@ -96,6 +97,7 @@ impl ClientBuilder {
             http,
             nodes,
             deadline,
+            fence: Fence::default(),
         })
     }
 }

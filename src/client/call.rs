@@ -42,6 +42,15 @@ impl Effect {
     }
 }
 
+/// How much an answer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    /// So much that it is collected.
+    Short,
+    /// So much that it is read piece by piece.
+    Long,
+}
+
 /// What is asked, of whichever node.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -51,6 +60,7 @@ pub(super) struct Request {
     body: Option<Vec<u8>>,
     key: Option<IdempotencyKey>,
     effect: Effect,
+    length: Length,
 }
 
 impl Request {
@@ -62,6 +72,7 @@ impl Request {
             body: None,
             key: None,
             effect,
+            length: Length::Short,
         }
     }
 
@@ -74,6 +85,12 @@ impl Request {
     /// Under this key it is one request, however often it is sent.
     pub(super) fn with_key(mut self, key: IdempotencyKey) -> Self {
         self.key = Some(key);
+        self
+    }
+
+    /// Its answer is not collected.
+    pub(super) fn with_long_answer(mut self) -> Self {
+        self.length = Length::Long;
         self
     }
 
@@ -165,7 +182,14 @@ impl Client {
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone());
         }
-        let exchange = async { receive(builder.send().await, stop.url, request.effect).await };
+        let exchange = async {
+            receive(
+                builder.send().await,
+                stop.url,
+                (request.effect, request.length),
+            )
+            .await
+        };
         timeout_at(until, exchange)
             .await
             .unwrap_or(Exchange::Unknown {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::NodeUrl;
+use super::{FenceReason, Grant, NodeUrl};
 use crate::wire::{Problem, ProblemOutcome};
 
 /// Why a call has no result.
@@ -36,6 +36,18 @@ pub enum ClientError {
         /// What the caller can do now.
         way_out: &'static str,
     },
+    /// It was granted by a cluster that has forgotten what it granted before, or by another one: see [`FenceReason`]. Others
+    /// may have the same values.
+    #[error(
+        "the cluster granted {} to {} of {} in epoch {}, which must not be used: {reason}",
+        grant.first(), grant.last(), grant.body().sequence, grant.epoch()
+    )]
+    Fenced {
+        /// What was granted.
+        grant: Box<Grant>,
+        /// Why it must not be used.
+        reason: FenceReason,
+    },
 }
 
 impl ClientError {
@@ -44,7 +56,7 @@ impl ClientError {
     pub fn outcome(&self) -> ProblemOutcome {
         match self {
             Self::Refused { .. } | Self::Unavailable { .. } => ProblemOutcome::NotApplied,
-            Self::Unknown { .. } => ProblemOutcome::Unknown,
+            Self::Unknown { .. } | Self::Fenced { .. } => ProblemOutcome::Unknown,
         }
     }
 
@@ -53,6 +65,7 @@ impl ClientError {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused { problem } => Some(problem),
+            Self::Fenced { .. } => None,
             Self::Unavailable { last, .. } | Self::Unknown { last, .. } => match &last.reason {
                 SetbackReason::Problem(problem) => Some(problem),
                 _ => None,
@@ -70,7 +83,7 @@ impl ClientError {
     #[must_use]
     pub fn node(&self) -> Option<&NodeUrl> {
         match self {
-            Self::Refused { .. } => None,
+            Self::Refused { .. } | Self::Fenced { .. } => None,
             Self::Unavailable { last, .. } | Self::Unknown { last, .. } => Some(&last.node),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! It knows the cluster only by its HTTP API. What it guarantees is about outcomes: an error says whether the
 //! request certainly did not happen. A lease whose answer was lost is sent again under its key, to the next node, so that
-//! it is granted once; the caller hears of it only where the deadline passes.
+//! it is granted once; the caller hears of it only where the deadline passes. A grant that cannot follow what this client was
+//! granted before is refused: [`ClientError::Fenced`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,19 +20,23 @@
 //! ```
 
 mod answer;
+mod backup;
 mod builder;
 mod call;
 mod changes;
 mod error;
+mod fence;
 mod grant;
 mod members;
 mod nodes;
 mod reads;
 
 pub use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
+pub use backup::Download;
 pub use builder::{BuildError, ClientBuilder, DEADLINE_MAX, DEADLINE_MIN, NODES_MAX, Spread};
 pub use changes::{Changes, Run};
 pub use error::{ClientError, Setback, SetbackReason};
+pub use fence::FenceReason;
 pub use grant::{Created, Grant};
 pub use members::Members;
 pub use nodes::NodeUrl;
@@ -48,6 +53,7 @@ use crate::wire::{
     LeaseBody, LeasePartBody, SequenceBody, SequencesBody, TransferBody, TransferredBody,
 };
 use call::{Effect, Request};
+use fence::Fence;
 use nodes::Nodes;
 
 /// Calls a cluster's nodes. Cheap to share by reference; one is enough for a process.
@@ -56,6 +62,7 @@ pub struct Client {
     http: reqwest::Client,
     nodes: Nodes,
     deadline: Duration,
+    fence: Fence,
 }
 
 impl Client {
@@ -74,7 +81,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Unknown`] where the deadline passed and the range may have been granted: the values are then used by
-    /// nobody, and leasing again gives others. The other errors say that nothing was granted.
+    /// nobody, and leasing again gives others. [`ClientError::Fenced`] where a restored or another cluster granted what must not
+    /// be used. The other errors say that nothing was granted.
     pub async fn lease(
         &self,
         sequence: &SequenceName,
@@ -114,9 +122,14 @@ impl Client {
         let request = Request::new(Method::POST, path, effect)
             .with_key(key)
             .with_body(&body);
+        let before = self.fence.highest(sequence);
         let answer = self.call(request).await?;
         let node = answer.node_id();
-        answer.understood(|body| Grant::from_answer(body, node, sequence, count))
+        // Under a key of the caller's the same range is given again, however long ago it was granted first.
+        let again = effect == Effect::Idempotent && answer.was_given_before();
+        let before = before.filter(|_| !again);
+        let grant = answer.understood(|body| Grant::from_answer(body, node, sequence, count))?;
+        self.fence.pass(grant, before)
     }
 
     /// Leases from several sequences in one commit: all of it or nothing. A sequence may be named more than once.
@@ -136,9 +149,13 @@ impl Client {
         let request = Request::new(Method::POST, path, Effect::Keyed)
             .with_key(IdempotencyKey::random())
             .with_body(&body);
+        let before = leases
+            .iter()
+            .map(|(sequence, _)| self.fence.highest(sequence));
+        let before: Vec<Option<u64>> = before.collect();
         let answer = self.call(request).await?;
         let node = answer.node_id();
-        answer.understood(|body: GrantsBody| {
+        let grants: Vec<Grant> = answer.understood(|body: GrantsBody| {
             if body.grants.len() != leases.len() {
                 return None;
             }
@@ -146,7 +163,11 @@ impl Client {
             pairs
                 .map(|(grant, (sequence, count))| Grant::from_answer(grant, node, sequence, *count))
                 .collect()
-        })
+        })?;
+        let grants = grants.into_iter().zip(before);
+        grants
+            .map(|(grant, before)| self.fence.pass(grant, before))
+            .collect()
     }
 
     /// Changes of sequences, for real or to see what they would do.

@@ -26,6 +26,8 @@ enum Reply {
     Cut(u16),
     /// Reads the request and never answers.
     Hang,
+    /// Begins an answer, with this of its body, and never ends it.
+    Stall(&'static str),
 }
 
 /// What a stub was asked.
@@ -113,6 +115,11 @@ async fn serve(
                 return;
             }
             Reply::Hang => std::future::pending().await,
+            Reply::Stall(body) => {
+                let text = format!("HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n{body}");
+                stream.write_all(text.as_bytes()).await.unwrap();
+                std::future::pending().await
+            }
         }
     }
 }
@@ -150,6 +157,15 @@ fn granted() -> Reply {
         body: "{\"sequence\":\"photos\",\"first\":1,\"last\":3,\"count\":3,\"increment\":1,\"epoch\":1,\
                \"cluster\":\"c\",\"term\":2,\"index\":17}"
             .to_owned(),
+    }
+}
+
+/// The same of three other values.
+fn granted_from(first: u64, headers: &str) -> Reply {
+    Reply::Http {
+        status: 201,
+        headers: headers.to_owned(),
+        body: grant_of("photos", first, 3),
     }
 }
 
@@ -266,7 +282,7 @@ async fn of_several_nodes_each_is_given_twice_the_time_of_the_one_before() {
 
 #[tokio::test]
 async fn another_node_is_asked_at_once_where_one_cannot_be_reached() {
-    let stub = Stub::start([granted()]).await;
+    let stub = Stub::start([granted(), granted_from(4, "")]).await;
     let client = client([nobody().await, stub.address.to_string()]);
 
     lease(&client).await.unwrap();
@@ -278,7 +294,7 @@ async fn another_node_is_asked_at_once_where_one_cannot_be_reached() {
 #[tokio::test]
 async fn calls_stay_with_the_node_that_answered() {
     let busy = Stub::start([refused(503, "overloaded")]).await;
-    let good = Stub::start([granted()]).await;
+    let good = Stub::start([granted(), granted_from(4, "")]).await;
     let client = of(&[&busy, &good]);
 
     lease(&client).await.unwrap();
@@ -290,8 +306,8 @@ async fn calls_stay_with_the_node_that_answered() {
 #[tokio::test]
 async fn round_robin_begins_each_call_at_the_next_node() {
     let stubs = [
-        Stub::start([granted()]).await,
-        Stub::start([granted()]).await,
+        Stub::start([granted(), granted_from(7, "")]).await,
+        Stub::start([granted_from(4, ""), granted_from(10, "")]).await,
     ];
     let client = Client::builder()
         .nodes(stubs.iter().map(|stub| stub.address.to_string()))
@@ -342,13 +358,13 @@ fn lost() -> [Reply; 6] {
 async fn a_lease_whose_answer_is_lost_is_sent_again_under_its_key_to_another_node() {
     for reply in lost() {
         let stub = Stub::start([reply]).await;
-        let other = Stub::start([granted()]).await;
+        let other = Stub::start([granted(), granted_from(4, "")]).await;
         let client = of(&[&stub, &other]);
 
         let first = lease(&client).await.unwrap();
         let second = lease(&client).await.unwrap();
 
-        assert_eq!((first.first(), second.first()), (1, 1));
+        assert_eq!((first.first(), second.first()), (1, 4));
         assert_eq!((stub.asked().len(), other.asked().len()), (1, 2));
         let keys = [&stub, &other].map(|stub| stub.keys());
         assert_eq!(keys[0][0], keys[1][0], "one request, one key");
@@ -368,6 +384,64 @@ async fn a_lease_has_the_key_that_its_caller_gives() {
 
     leased.unwrap();
     assert_eq!(stub.keys(), ["order 17", "order 17"]);
+}
+
+// yugabyte/yugabyte-db#16137: what was leased before a restore outlives it in those who leased it.
+#[tokio::test]
+async fn a_range_that_was_granted_before_is_refused_and_not_asked_for_again() {
+    let stub = Stub::start([granted_from(4, ""), granted_from(4, "")]).await;
+    let client = of(&[&stub]);
+
+    lease(&client).await.unwrap();
+    let refused = lease(&client).await.unwrap_err();
+
+    let ClientError::Fenced { grant, reason } = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((grant.first(), grant.last()), (4, 6));
+    assert_eq!(reason, FenceReason::NotAbove { highest: 6 });
+    assert_eq!(stub.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn the_same_range_under_the_same_key_is_refused_only_where_it_is_said_to_be_new() {
+    let photos = "photos".parse().unwrap();
+    let key = "order 17".parse().unwrap();
+    let three = RangeCount::constant(3);
+    let replayed = granted_from(4, "idempotency-replayed: true\r\n");
+    let stub = Stub::start([granted_from(4, ""), replayed, granted_from(4, "")]).await;
+    let client = of(&[&stub]);
+
+    for _ in 0..2 {
+        let leased = client.lease_keyed(&photos, three, &key).await;
+        assert_eq!(leased.unwrap().first(), 4);
+    }
+    let refused = client.lease_keyed(&photos, three, &key).await;
+
+    assert!(
+        matches!(refused, Err(ClientError::Fenced { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn each_of_several_grants_has_to_be_above_what_was_granted_before() {
+    let both = |a, b| {
+        let grants = [grant_of("a", a, 3), grant_of("b", b, 1)];
+        answers(201, &format!("{{\"grants\":[{}]}}", grants.join(",")))
+    };
+    let stub = Stub::start([both(1, 1), both(4, 2), both(7, 2)]).await;
+    let client = of(&[&stub]);
+
+    for _ in 0..2 {
+        client.lease_all(&two_leases()).await.unwrap();
+    }
+    let refused = client.lease_all(&two_leases()).await.unwrap_err();
+
+    let ClientError::Fenced { grant, .. } = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(grant.body().sequence.as_str(), "b");
 }
 
 #[tokio::test]
@@ -735,6 +809,45 @@ async fn a_dry_run_says_so_and_is_a_read_to_the_client() {
     let asked = stub.asked();
     let begin = "DELETE /v1/sequences/photos?dry_run=true&timeout=";
     assert!(asked[0].starts_with(begin), "{}", asked[0]);
+}
+
+#[tokio::test]
+async fn a_backup_is_given_up_where_its_next_piece_does_not_come() {
+    let busy = Stub::start([refused(503, "overloaded")]).await;
+    let stalls = Stub::start([Reply::Stall("HWbkup")]).await;
+    let mut backup = of(&[&busy, &stalls]).backup().await.unwrap();
+    assert_eq!(backup.piece().await.unwrap().unwrap(), "HWbkup");
+    assert!(
+        backup
+            .node()
+            .to_string()
+            .ends_with(&stalls.address.to_string())
+    );
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+
+    let error = backup.piece().await.unwrap_err();
+
+    assert_eq!(begun.elapsed().as_secs(), 30);
+    let text = error.to_string();
+    assert!(text.contains("gave no answer in time"), "{text}");
+}
+
+#[tokio::test]
+async fn a_backup_that_is_cut_off_says_so() {
+    let stub = Stub::start([Reply::Cut(200)]).await;
+    let mut backup = of(&[&stub]).backup().await.unwrap();
+
+    let mut pieces = Vec::new();
+    let error = loop {
+        match backup.piece().await {
+            Ok(piece) => pieces.extend(piece),
+            Err(error) => break error,
+        }
+    };
+
+    assert_eq!(pieces, ["{"]);
+    assert!(error.to_string().contains("lost the connection"), "{error}");
 }
 
 /// A node that answers every request when all of a crowd have come, and counts the connections that stay open.

@@ -125,6 +125,28 @@ impl Table {
         }
     }
 
+    /// All sequences, in a map that shares structure with this one.
+    pub(crate) fn sequences(&self) -> OrdMap<SequenceName, Sequence> {
+        self.sequences.clone()
+    }
+
+    /// The same sequences at the beginning of an epoch: sessions, request keys and whatever else belongs to one cluster's
+    /// life are no part of it.
+    pub(crate) fn restored(&self, epoch: u64) -> Self {
+        let header = TableHeader {
+            epoch,
+            ..TableHeader::default()
+        };
+        let mut restored = Self {
+            sequences: self.sequences(),
+            ..Self::with_header(header)
+        };
+        for (name, sequence) in self.iter() {
+            restored.sum.add(Part::Sequence(name, sequence));
+        }
+        restored
+    }
+
     /// Puts back one sequence of a snapshot.
     pub(crate) fn restore(&mut self, name: SequenceName, sequence: Sequence) {
         self.sum.add(Part::Sequence(&name, &sequence));

@@ -11,6 +11,8 @@ pub(crate) mod consensus;
 mod error;
 pub(crate) mod formats;
 mod joining;
+#[cfg(feature = "cli")]
+pub(crate) mod offline;
 mod open_files;
 mod sockets;
 pub(crate) mod store;
@@ -29,7 +31,7 @@ use futures::future::{Either, select};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::api::{Api, Service};
+use self::api::{Api, Backups, Service};
 use self::batcher::Batcher;
 use self::config::{Config, Entry};
 use self::consensus::{
@@ -38,9 +40,9 @@ use self::consensus::{
 };
 pub(crate) use self::error::ServerError;
 use self::sockets::Sockets;
-use self::store::{DataDir, FormationRecord, Identity, Space, Store, StoreClosed, StoreFailed};
-#[cfg(feature = "cli")]
-pub(crate) use self::store::{EntryView, InspectError, Inspection, Verdict, VoteView, inspect};
+use self::store::{
+    DataDir, FormationRecord, Identity, Pace, Space, Store, StoreClosed, StoreFailed,
+};
 use self::tasks::Tasks;
 use self::types::{LogId, Member, NodeId};
 
@@ -205,13 +207,17 @@ impl Node {
         )));
         consensus.run();
         self.keep(&consensus, &plan);
+        let recovered = self.watch_recovery(consensus.clone(), store.last_log_id);
+        let pace = Pace::new(consensus.tables().clone());
+        self.tasks.spawn(pace.clone().run(recovered.clone()));
         self.service.send_replace(Some(Arc::new(Service {
             batcher: handle,
             consensus: consensus.clone(),
             cluster: record.cluster,
             auto_create: self.config.auto_create,
             stopping: self.stopping.clone(),
-            recovered: self.watch_recovery(consensus.clone(), store.last_log_id),
+            backups: Backups::new(pace),
+            recovered,
         })));
         Ok((consensus, plan))
     }

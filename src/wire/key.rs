@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 /// The header's name.
 pub(crate) const KEY_HEADER: &str = "idempotency-key";
+/// The header of an answer that was given before, under the same key.
+pub(crate) const REPLAYED_HEADER: &str = "idempotency-replayed";
 /// The longest key, in bytes.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 

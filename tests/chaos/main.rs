@@ -21,6 +21,8 @@ mod partitions;
 #[cfg(test)]
 mod pauses;
 #[cfg(test)]
+mod restore;
+#[cfg(test)]
 mod schedule;
 #[cfg(test)]
 mod settings;

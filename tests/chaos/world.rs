@@ -26,7 +26,7 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Nodes with the sequence `p`.
 pub(crate) struct World {
     pub(crate) cluster: LocalCluster,
-    directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl World {
@@ -212,6 +212,7 @@ impl Watched {
         }
     }
 
+    /// One more, who asks these nodes, of which the first has this id.
     pub(crate) fn add(&mut self, name: String, nodes: (u64, &[String])) {
         let worker = Worker::new(name, nodes, &p(), &self.lines).unwrap();
         self.leasing.spawn(worker.run(self.stop.clone()));
@@ -243,18 +244,30 @@ impl Watched {
 
     /// Ends it, and has every guarantee checked.
     pub(crate) async fn leave(mut self, world: &World) -> Seen {
+        self.rest().await;
+        let seen = self.check(world.high().await).await;
+        world.wait_for_one_state().await;
+        seen
+    }
+
+    /// Has nobody lease any more, until more are added.
+    pub(crate) async fn rest(&mut self) {
         self.stop.cancel();
         while let Some(ended) = self.leasing.join_next().await {
             ended.unwrap().unwrap();
         }
+        self.stop = CancellationToken::new();
+    }
+
+    /// Has every guarantee checked, of a sequence whose mark is this at last.
+    pub(crate) async fn check(mut self, high: u64) -> Seen {
         drop(self.lines);
         let recorded = self.recording.join_next().await.unwrap();
         let mut checker = recorded.unwrap().unwrap();
         checker.expect_start(&p(), 1);
-        checker.expect_high(&p(), world.high().await);
+        checker.expect_high(&p(), high);
         let report = checker.check();
         assert_eq!(report.verdict(), Verdict::Holds, "{report:#?}");
-        world.wait_for_one_state().await;
         let mut lines = Vec::new();
         let file = std::fs::File::open(&self.path).unwrap();
         read_history(std::io::BufReader::new(file), |_, line| lines.push(line)).unwrap();

@@ -67,6 +67,8 @@ fn every_verb_has_a_help_with_examples_on_standard_output() {
         &["sequence", "check"],
         &["cluster", "status"],
         &["inspect"],
+        &["backup"],
+        &["restore"],
         &["verify"],
     ] {
         let said = highwater(&[verb, &["--help"]].concat());

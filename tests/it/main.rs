@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod api;
 #[cfg(test)]
+mod backup;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod bad_requests;
@@ -55,6 +57,8 @@ mod readme;
 mod refusals;
 #[cfg(test)]
 mod restarts;
+#[cfg(test)]
+mod restore;
 #[cfg(test)]
 mod scripts;
 #[cfg(test)]

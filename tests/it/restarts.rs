@@ -24,7 +24,9 @@ async fn wait_for_grant(client: &Client, sequence: &SequenceName, count: u32) ->
             Ok(grant) => return Granted { grant, lost },
             Err(ClientError::Unknown { .. }) => lost += u64::from(count),
             Err(ClientError::Unavailable { .. }) => {}
-            Err(refused @ ClientError::Refused { .. }) => panic!("{refused}"),
+            Err(refused @ (ClientError::Refused { .. } | ClientError::Fenced { .. })) => {
+                panic!("{refused}")
+            }
         }
         assert!(Instant::now() < deadline, "nothing is granted");
     }

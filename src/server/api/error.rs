@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use self::cluster::{hand_over_kind, members_kind};
+use super::backup::BACKUPS_MAX;
 use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
 use crate::sequence::{GrantPartsError, ImportPartsError, NameError, Refusal, SettingsError};
 use crate::server::batcher::SubmitError;
@@ -71,6 +72,8 @@ pub(super) enum ApiError {
     BodiesFull,
     #[error("large answers of {ANSWERS_BYTES_MAX} bytes are on their way from this node already")]
     AnswersFull,
+    #[error("{BACKUPS_MAX} backups are being sent by this node already")]
+    BackupsFull,
     #[error(transparent)]
     Refused(Refusal),
     /// In a list of leases, of which none happened, or of sequences.
@@ -175,7 +178,10 @@ impl ApiError {
                 "body_too_large",
                 "send a smaller body",
             ),
-            Self::BodiesFull | Self::AnswersFull | Self::Read(ReadError::Crowded) => overloaded(),
+            Self::BodiesFull
+            | Self::AnswersFull
+            | Self::BackupsFull
+            | Self::Read(ReadError::Crowded) => overloaded(),
             Self::Refused(refusal) => refusal_kind(refusal),
             Self::At { error, .. } => error.kind(),
             Self::Starting => refused(
@@ -685,6 +691,12 @@ mod tests {
                 503,
                 "overloaded",
                 "large answers of 33554432 bytes are on their way from this node already",
+            ),
+            (
+                ApiError::BackupsFull,
+                503,
+                "overloaded",
+                "2 backups are being sent by this node already",
             ),
             (
                 ApiError::Read(ReadError::Stopped),

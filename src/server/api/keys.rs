@@ -5,12 +5,12 @@ use axum::response::Response;
 
 use super::error::ApiError;
 use crate::sequence::{GrantParts, RequestKey, SequenceName};
-use crate::wire::{IdempotencyKey, KEY_HEADER};
+use crate::wire::{IdempotencyKey, KEY_HEADER, REPLAYED_HEADER};
 
 /// What makes a retry the same request.
 const REQUEST_KEY: HeaderName = HeaderName::from_static(KEY_HEADER);
 /// The header of an answer that was given before.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const REPLAYED: HeaderName = HeaderName::from_static(REPLAYED_HEADER);
 
 /// A key as its client chose it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Nothing here knows Raft or disk. A handler reads the request whole, submits a command or proves a read, and
 //! writes the answer; whatever goes wrong is an [`error::ApiError`], which says what became of the request.
 
+mod backup;
 mod bodies;
 mod cluster;
 mod connections;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::backup::Backups;
 pub(crate) use self::listener::{CONNECTIONS_MAX, serve};
 
 use self::bodies::Bodies;
@@ -53,6 +55,8 @@ pub(crate) struct Service {
     pub(crate) consensus: Consensus,
     /// The cluster's id.
     pub(crate) cluster: ClusterId,
+    /// What backups need beside these.
+    pub(crate) backups: Backups,
     /// What a lease of a sequence that is not there does.
     pub(crate) auto_create: AutoCreate,
     /// Cancelled once the node is asked to end.
@@ -108,6 +112,7 @@ impl Api {
             .route("/v1/leases", post(leases::lease_all))
             .route("/v1/sequences/{name}/leases", post(leases::lease))
             .route("/v1/sequences/{name}/advance", post(sequences::advance))
+            .route("/v1/backup", get(backup::download))
             .route("/v1/cluster", get(cluster::show))
             .route(
                 "/v1/cluster/transfer-leader",

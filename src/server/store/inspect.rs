@@ -57,16 +57,7 @@ pub(crate) enum InspectError {
 /// # Errors
 /// [`InspectError`] where there is none, a node runs on it, or it cannot be copied.
 pub(crate) fn inspect(path: &Path) -> Result<Inspection, InspectError> {
-    check_is_data_directory(path)?;
-    directory::check_unused(path)?;
-    let database = path.join(DATABASE_NAME);
-    let copy = TempDir::with_prefix("highwater-inspect-").map_err(copying(&database))?;
-    let paths = Paths {
-        database: copy.path().join(DATABASE_NAME),
-        ..Paths::of(path)
-    };
-    copy_tree(&database, &paths.database)?;
-
+    let (_copy, paths) = with_private_database(path)?;
     let parts = Arc::new(Mutex::new(Parts::default()));
     let refused = judge(path, &paths, &parts).err();
     if !Parts::lock(&parts).seen && paths.database.exists() {
@@ -77,6 +68,23 @@ pub(crate) fn inspect(path: &Path) -> Result<Inspection, InspectError> {
     // A node that was started meanwhile has changed what was read.
     directory::check_unused(path)?;
     Ok(inspection)
+}
+
+/// A stopped node's directory with its database in a private copy, which lives as long as the first of the result.
+///
+/// # Errors
+/// [`InspectError`] where it is no data directory, a node runs on it, or it cannot be copied.
+pub(super) fn with_private_database(path: &Path) -> Result<(TempDir, Paths), InspectError> {
+    check_is_data_directory(path)?;
+    directory::check_unused(path)?;
+    let database = path.join(DATABASE_NAME);
+    let copy = TempDir::with_prefix("highwater-inspect-").map_err(copying(&database))?;
+    let paths = Paths {
+        database: copy.path().join(DATABASE_NAME),
+        ..Paths::of(path)
+    };
+    copy_tree(&database, &paths.database)?;
+    Ok((copy, paths))
 }
 
 fn check_is_data_directory(path: &Path) -> Result<(), InspectError> {

@@ -3,10 +3,13 @@
 //! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database` and
 //! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
 //! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshots` with `snapshot`, `inbox`
-//! and `snapshot_format` (what replaces a purged log), and `inspect` (all of it, from outside). `record`, `frame`,
-//! `hashing`, `files` and `error` serve them; `space`, `disk` and `failure` watch the disk below. Nothing here knows the
-//! network or HTTP.
+//! and `snapshot_format` (what replaces a purged log), `backup` with `pace` (the sequences of one moment, for another
+//! cluster), `restore` with `raise` (a directory made of them), and `inspect` and `salvage` (all of it, from outside).
+//! `record`, `frame`, `hashing`, `files` and `error` serve them; `space`, `disk` and `failure` watch the disk below. Nothing
+//! here knows the network or HTTP.
 
+mod applying;
+mod backup;
 mod database;
 mod directory;
 mod disk;
@@ -22,8 +25,15 @@ mod inspect;
 #[cfg(feature = "cli")]
 mod inspection;
 mod log;
+mod pace;
 mod probe;
+#[cfg(feature = "cli")]
+mod raise;
 mod record;
+#[cfg(feature = "cli")]
+mod restore;
+#[cfg(feature = "cli")]
+mod salvage;
 mod sizes;
 mod sled_guard;
 mod snapshot;
@@ -39,6 +49,11 @@ mod tests;
 mod view;
 mod writer;
 
+pub(crate) use backup::Backup;
+#[cfg(feature = "cli")]
+pub(crate) use backup::BackupError;
+#[cfg(test)]
+pub(crate) use backup::Rises;
 pub(crate) use disk::{Disk, DiskState, DiskWatch, Pulse};
 pub(crate) use error::{StoreError, WAY_OUT};
 pub(crate) use failure::StoreFailed;
@@ -49,8 +64,15 @@ pub(crate) use inspect::{InspectError, inspect};
 #[cfg(feature = "cli")]
 pub(crate) use inspection::{EntryView, Inspection, Verdict, VoteView};
 pub(crate) use log::LogStore;
+pub(crate) use pace::Pace;
 #[cfg(test)]
 pub(crate) use probe::Probe;
+#[cfg(feature = "cli")]
+pub(crate) use raise::Raise;
+#[cfg(feature = "cli")]
+pub(crate) use restore::{RestoreError, Restored, restore};
+#[cfg(feature = "cli")]
+pub(crate) use salvage::salvage;
 pub(crate) use sizes::{LogSize, Stretch};
 pub(crate) use snapshot::SnapshotFile;
 #[cfg(test)]

@@ -263,7 +263,7 @@ pub(super) fn required<T: DeserializeOwned, const LIMIT: usize>(
     read_piece::<T, LIMIT>(file)?.ok_or(SnapshotError::Length)
 }
 
-fn write_piece(file: &mut impl Write, piece: &impl Serialize) -> io::Result<()> {
+pub(super) fn write_piece(file: &mut impl Write, piece: &impl Serialize) -> io::Result<()> {
     let bytes = codec::encode(piece);
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     file.write_all(&length.to_le_bytes())?;
@@ -271,7 +271,7 @@ fn write_piece(file: &mut impl Write, piece: &impl Serialize) -> io::Result<()> 
 }
 
 /// The next piece, or `None` at the end of the file.
-fn read_piece<T: DeserializeOwned, const LIMIT: usize>(
+pub(super) fn read_piece<T: DeserializeOwned, const LIMIT: usize>(
     file: &mut impl Read,
 ) -> Result<Option<T>, SnapshotError> {
     let mut length = Vec::new();

@@ -137,7 +137,7 @@ fn prepare(dir: &DataDir, paths: &Paths, owner: Owner) -> Result<(), StoreError>
     if find(paths, StoreState::Never)? == Found::NoStore {
         remove_unfinished_creation(&paths.database)?;
         Database::create(&paths.database)?;
-        Superblock::create(&paths.superblock, owner)?;
+        Superblock::create(&paths.superblock, owner, &Promised::default())?;
     }
     dir.mark_store_made()
 }

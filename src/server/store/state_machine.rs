@@ -8,21 +8,18 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt};
+use openraft::OptionalSend;
 use openraft::entry::RaftEntry;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::SnapshotOf;
-use openraft::{EntryPayload, OptionalSend};
 
 use super::error::or_nothing;
 use super::sizes::LogSize;
 use super::snapshot::SnapshotFile;
 use super::snapshot_format::State;
 use super::snapshots::{SnapshotBuilder, Snapshots, described};
-use crate::sequence::{Applied, Batch, EntryId, NodeCard, Position, StateHash, Table};
-use crate::server::codec;
-use crate::server::types::{
-    BATCH_BYTES_MAX, Entry, LogId, Membership, Proposal, SnapshotMeta, StoredMembership, TypeConfig,
-};
+use crate::sequence::{Applied, NodeCard, StateHash, Table};
+use crate::server::types::{Entry, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig};
 
 /// How many entries are applied before the table is published and they are answered.
 const APPLY_ENTRIES_MAX: usize = 64;
@@ -165,50 +162,13 @@ impl StateMachine {
     }
 
     fn apply_entry(&mut self, entry: Entry) -> io::Result<Applied> {
-        let log_id = entry.log_id();
-        // An entry that is applied twice would grant what no other node grants (I8).
-        if let Some(last) = self.state.meta.last_log_id
-            && log_id.index() <= last.index()
-        {
-            return Err(io::Error::other(format!(
-                "I8: entry {log_id} is to be applied after {last}"
-            )));
-        }
-        let applied = match entry.payload {
-            EntryPayload::Blank => Applied::default(),
-            EntryPayload::Normal(proposal) => self.apply_proposal(log_id, &proposal)?,
-            EntryPayload::Membership(membership) => {
-                self.state.table.set_members(cards(&membership));
-                self.state.meta.last_membership = StoredMembership::new(Some(log_id), membership);
-                Applied::default()
-            }
-        };
-        self.state.meta.last_log_id = Some(log_id);
-        if log_id.index().is_multiple_of(CHECKPOINT_ENTRIES) {
+        let index = entry.index();
+        let applied = self.state.apply(entry)?;
+        if index.is_multiple_of(CHECKPOINT_ENTRIES) {
             let hash = self.state.table.state_hash();
-            self.published.remember(log_id.index(), hash);
+            self.published.remember(index, hash);
         }
         Ok(applied)
-    }
-
-    fn apply_proposal(&mut self, log_id: LogId, proposal: &Proposal) -> io::Result<Applied> {
-        let batches = proposal
-            .batches
-            .iter()
-            .map(|bytes| codec::decode::<Batch, BATCH_BYTES_MAX>(bytes))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| {
-                let text = format!("entry {log_id} holds a batch that is none: {error}");
-                io::Error::new(io::ErrorKind::InvalidData, text)
-            })?;
-        let position = Position {
-            entry: EntryId {
-                term: log_id.committed_leader_id().term,
-                index: log_id.index(),
-            },
-            elapsed_ms: proposal.elapsed_ms,
-        };
-        Ok(self.state.table.apply(position, &batches))
     }
 }
 

@@ -79,8 +79,8 @@ pub(super) struct Superblock {
 
 impl Superblock {
     /// Makes the file. Durable before this returns.
-    pub(super) fn create(path: &Path, owner: Owner) -> Result<(), StoreError> {
-        let mut bytes = slot(0, owner, &Promised::default());
+    pub(super) fn create(path: &Path, owner: Owner, promised: &Promised) -> Result<(), StoreError> {
+        let mut bytes = slot(0, owner, promised);
         bytes.resize(FILE_BYTES, 0);
         files::replace(path, &bytes).map_err(StoreError::io("write", path))
     }

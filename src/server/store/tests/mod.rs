@@ -5,8 +5,11 @@ mod fixture;
 mod golden;
 #[cfg(feature = "cli")]
 mod inspecting;
+mod pacing;
 pub(crate) mod refusals;
 mod restart;
+#[cfg(feature = "cli")]
+mod restoring;
 mod snapshots;
 mod suite;
 mod torn;
