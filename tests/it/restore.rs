@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use highwater::chaos::ClaimedPort;
-use highwater::client::{Client, ClientError, FenceReason, Grant};
+use highwater::client::{Client, ClientError, FenceReason, Grant, Spread};
 use highwater::{RangeCount, SequenceName};
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use crate::backup::backed_up;
 use crate::cli::{Said, highwater};
 use crate::inspect::inspected;
 use crate::node::{
-    Node, assert_refused, assert_unchanged, copy_tree, ended, lease, made, member, misuse, serve,
-    started, tree, trouble, wait_until, wait_until_ready, words,
+    Node, assert_refused, assert_unchanged, copy_tree, lease, made, member, misuse, serve, started,
+    tree, trouble, wait_until, wait_until_ready, words,
 };
-use crate::world::three_nodes;
+use crate::world::{send, three_nodes};
 
 fn photos() -> SequenceName {
     "photos".parse().unwrap()
@@ -427,30 +427,38 @@ async fn members_that_were_restored_each_by_itself_refuse_one_another_and_say_wh
         assert_refused(command, &trouble("cluster_refused", line)).await;
     }
 
-    // Two run as what they are. The third one's file names them as its peers.
-    let nodes: Vec<Node> = (0..2)
-        .map(|place| {
-            serve_at(
-                ports[place],
-                &at(&format!("log-{place}")),
-                &directories[place],
-            )
-        })
-        .collect();
-    for directory in &directories[..2] {
-        wait_until_ready(directory).await;
+    // As what they are, each is a cluster by itself, whatever file it is given.
+    file_of(&at("other.toml"), &[ports[1], ports[0], ports[2]]);
+    let mut nodes = Vec::new();
+    let mut urls = Vec::new();
+    for (place, file) in ["cluster.toml", "other.toml"].into_iter().enumerate() {
+        let arguments = member(&at(file), 1, &directories[place]);
+        nodes.push(Node::start(&at(&format!("log-{place}")), arguments));
+        let url = wait_until_ready(&directories[place]).await;
+        let shown = send("GET", &format!("{url}/v1/cluster"), "", &[])
+            .await
+            .json();
+        assert_eq!(shown["cluster"], clusters[place]);
+        assert_eq!(shown["members"].as_array().unwrap().len(), 1, "{shown:#}");
+        urls.push(url);
     }
-    file_of(&at("third.toml"), &[ports[2], ports[0], ports[1]]);
-    let refused = ended(started(member(&at("third.toml"), 1, &directories[2]))).await;
-
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    let own = clusters[2].as_str().unwrap();
+    // Who asks both is told that they are two.
+    let client = Client::builder()
+        .nodes(urls)
+        .spread(Spread::RoundRobin)
+        .build()
+        .unwrap();
+    let mut answers = Vec::new();
+    for _ in 0..3 {
+        answers.push(ask(&client).await);
+    }
+    assert_eq!(answers[0].as_ref().unwrap().cluster(), clusters[0]);
     assert!(
-        said.contains(&format!(
-            "this directory belongs to cluster {own}, but the nodes in the cluster file to cluster "
-        )),
-        "{said}"
+        matches!(
+            answers[1..],
+            [_, Err(FenceReason::OldEpoch { .. })] | [Err(FenceReason::OtherCluster { .. }), _]
+        ),
+        "{answers:?}"
     );
     for node in nodes {
         assert!(node.terminate().await.success());
@@ -461,6 +469,7 @@ async fn members_that_were_restored_each_by_itself_refuse_one_another_and_say_wh
 async fn of_a_cluster_whose_quorum_is_lost_the_best_directory_becomes_the_next_cluster() {
     let guard = tempfile::tempdir().unwrap();
     let at = |name: &str| guard.path().join(name);
+    fs::create_dir(at("cluster")).unwrap();
     let mut cluster = three_nodes(&at("cluster")).await;
     let grant = lease(&cluster.urls()).await;
     let client = Client::builder().nodes(cluster.urls()).build().unwrap();
