@@ -48,11 +48,11 @@ mod node;
 #[cfg(test)]
 mod overload;
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod preload;
 #[cfg(test)]
 mod raw;
-#[cfg(test)]
-mod readme;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::node::{Node, serve, wait_until_ready, with, words};
-use crate::readme::{Example, examples};
+use crate::pages::printing;
 use crate::world::{PATIENCE, POLL_INTERVAL, client, send, sequence, three_nodes};
 
 /// What a page's command prints, with everything that it calls `highwater` being the built binary.
@@ -28,18 +28,18 @@ fn print(directory: &Path, command: &str, urls: &str) -> String {
 }
 
 /// Waits until a command that only shows something prints this. What changes something is run once.
-async fn wait_until_printed(directory: &Path, example: &Example, urls: &str) {
+async fn wait_until_printed(directory: &Path, (command, output): (&str, &str), urls: &str) {
     let deadline = Instant::now() + PATIENCE;
     let only_shows = ["member list", "cluster status"]
         .iter()
-        .any(|verb| example.command.contains(verb));
+        .any(|verb| command.contains(verb));
     loop {
-        let printed = print(directory, &example.command, urls);
-        if printed == example.output {
+        let printed = print(directory, command, urls);
+        if printed == output {
             return;
         }
         let waits = only_shows && Instant::now() < deadline;
-        assert!(waits, "{example:?} printed {printed}");
+        assert!(waits, "{command} printed {printed}");
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -60,9 +60,9 @@ async fn every_command_on_the_page_about_members_does_what_it_says() {
     let urls = urls.join(",");
     let mut nodes: Vec<Node> = Vec::new();
 
-    for example in examples(&page) {
-        let Some(arguments) = example.command.strip_suffix(" &") else {
-            wait_until_printed(directory.path(), &example, &urls).await;
+    for (command, output) in printing(&page) {
+        let Some(arguments) = command.strip_suffix(" &") else {
+            wait_until_printed(directory.path(), (&command, &output), &urls).await;
             continue;
         };
         let arguments = arguments.strip_prefix("highwater ").unwrap();

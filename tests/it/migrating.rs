@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::databases::{Database, maria_db, postgres};
 use crate::node::{Node, ended, serve, wait_until_ready};
-use crate::readme::{Example, examples};
+use crate::pages::printing;
 
 const PAGE: &str = include_str!("../../docs/migrating.md");
 
@@ -18,10 +18,10 @@ const SEQUENCE: &str = "A PostgreSQL sequence";
 const TABLES: &str = "The ids' own tables";
 
 /// The sections of the page that have commands.
-fn recipes() -> BTreeMap<&'static str, Vec<Example>> {
+fn recipes() -> BTreeMap<&'static str, Vec<(String, String)>> {
     let sections = PAGE.split("\n## ").filter_map(|section| {
         let (heading, text) = section.split_once('\n')?;
-        let examples = examples(text);
+        let examples = printing(text);
         (!examples.is_empty()).then_some((heading, examples))
     });
     sections.collect()
@@ -32,7 +32,7 @@ async fn run(recipe: &str, directory: &Path, clients: &str) {
     let node = Node::start(&directory.join("node.log"), serve(&directory.join("data")));
     let url = wait_until_ready(&directory.join("data")).await;
     let binary = env!("CARGO_BIN_EXE_highwater");
-    for Example { command, output } in &recipes()[recipe] {
+    for (command, output) in &recipes()[recipe] {
         let script = format!("highwater() {{ {binary} \"$@\"; }}\n{clients}\n{command}");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).env("HIGHWATER_URL", &url);

@@ -22,7 +22,8 @@ pub(super) struct Advice {
     /// The last log entry in it.
     index: Option<u64>,
     taken_ms: u64,
-    age_seconds: u64,
+    /// None where this machine's clock is behind.
+    age_seconds: Option<u64>,
     /// The time over which rates were measured; none where there are none.
     window_seconds: Option<u64>,
     /// What would do for every sequence.
@@ -45,10 +46,10 @@ impl Advice {
     pub(super) fn of(backup: &Backup) -> Self {
         let taken = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(backup.taken_ms));
         let age = taken.and_then(|taken| taken.elapsed().ok());
-        Self::at(backup, age.unwrap_or_default())
+        Self::at(backup, age)
     }
 
-    fn at(backup: &Backup, age: Duration) -> Self {
+    fn at(backup: &Backup, age: Option<Duration>) -> Self {
         let rows = backup.table.iter().map(|(name, sequence)| {
             let settings = &sequence.settings;
             let number = |value| Number::new(value, settings.id_form());
@@ -57,7 +58,7 @@ impl Advice {
                 high: sequence.high.map(number),
                 next: settings.next_above(sequence.high).map(number),
                 retired: sequence.retired,
-                suggested_advance: suggested(backup, (name, sequence), age),
+                suggested_advance: suggested(backup, (name, sequence), age.unwrap_or_default()),
             }
         });
         let sequences: Vec<Row> = rows.collect();
@@ -68,7 +69,7 @@ impl Advice {
             epoch: backup.table.header().epoch,
             index: backup.last.map(|last| last.index()),
             taken_ms: backup.taken_ms,
-            age_seconds: age.as_secs(),
+            age_seconds: age.map(|age| age.as_secs()),
             window_seconds: (0 < window_ms).then_some(window_ms / 1_000),
             suggested_advance: suggested.max().unwrap_or_default(),
             sequences,
@@ -102,7 +103,11 @@ impl Advice {
             suggested_advance,
             ..
         } = self;
-        let (index, age) = (or_dash(*index), spoken(*age_seconds));
+        let index = or_dash(*index);
+        let taken = match age_seconds {
+            Some(age) => format!("taken {} ago", spoken(*age)),
+            None => "taken at a time that the clock here has not reached".to_owned(),
+        };
         let rates = match self.window_seconds {
             Some(window) => format!(
                 "{CAUTION} times what the rates of the {} before the backup make of its age",
@@ -111,9 +116,9 @@ impl Advice {
             None => "rates are not known".to_owned(),
         };
         format!(
-            "backup of cluster {cluster}, epoch {epoch}, up to log entry {index}, {age} old\n\n\
+            "backup of cluster {cluster}, epoch {epoch}, up to log entry {index}, {taken}\n\n\
              {table}{more}\n\
-             What was granted in these {age} is not in it. Suggested for all: --advance-by {suggested_advance}\n\
+             What was granted since is not in it. Suggested for all: --advance-by {suggested_advance}\n\
              ({rates}; the largest lease at least)",
             more = more(self.sequences.len()),
         )
@@ -186,8 +191,8 @@ mod tests {
 
     #[test]
     fn ten_times_rate_and_age_is_suggested_and_a_largest_lease_at_least() {
-        let advice = Advice::at(&backup(), HOUR);
-        let young = Advice::at(&backup(), Duration::from_secs(1));
+        let advice = Advice::at(&backup(), Some(HOUR));
+        let young = Advice::at(&backup(), Some(Duration::from_secs(1)));
 
         let suggested = |advice: &Advice| {
             let rows = advice.sequences.iter();
@@ -206,15 +211,19 @@ mod tests {
         };
 
         assert_eq!(
-            Advice::at(&backup(), HOUR + Duration::from_secs(300)).text(),
-            "backup of cluster 00000000000000000000000000000000, epoch 1, up to log entry -, 1 h 5 min old\n\n\
+            Advice::at(&backup(), Some(HOUR + Duration::from_secs(300))).text(),
+            "backup of cluster 00000000000000000000000000000000, epoch 1, up to log entry -, taken 1 h 5 min ago\n\n\
              SEQUENCE  LAST IN BACKUP  NEXT  RETIRED  SUGGESTED ADVANCE\n\
              busy      1000            1001  no       195000\n\
              idle      1000            1001  no       100\n\n\
-             What was granted in these 1 h 5 min is not in it. Suggested for all: --advance-by 195000\n\
+             What was granted since is not in it. Suggested for all: --advance-by 195000\n\
              (10 times what the rates of the 1 min 40 s before the backup make of its age; the largest lease at least)"
         );
-        let text = Advice::at(&unknown, HOUR).text();
+        let text = Advice::at(&unknown, None).text();
+        assert!(
+            text.contains(", taken at a time that the clock here has not reached\n"),
+            "{text}"
+        );
         assert!(
             text.ends_with("(rates are not known; the largest lease at least)"),
             "{text}"
