@@ -118,7 +118,7 @@ async fn serve(
             Reply::Stall(body) => {
                 let text = format!("HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n{body}");
                 stream.write_all(text.as_bytes()).await.unwrap();
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

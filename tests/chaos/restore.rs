@@ -71,7 +71,7 @@ async fn over_the_lives_of_a_cluster_and_of_the_one_restored_from_its_backup_not
     run(&[&["restore", file, "--data-dir", target], &choices[..]].concat()).await;
     let (_node, url) = wait_for_node(&data_dir).await;
     for number in 0..4 {
-        watched.add(format!("after-{number}"), (1, &[url.clone()]));
+        watched.add(format!("after-{number}"), (1, std::slice::from_ref(&url)));
     }
     watched.wait_until_granted(400).await;
     watched.rest().await;

@@ -84,7 +84,7 @@ async fn a_file_is_replaced_only_where_that_is_asked_for() {
     let data_dir = guard.path().join("data");
     let _node = Node::start(&guard.path().join("log"), serve(&data_dir));
     let url = wait_until_ready(&data_dir).await;
-    lease(&[url.clone()]).await;
+    lease(std::slice::from_ref(&url)).await;
     let file = guard.path().join("photos.backup");
     fs::write(&file, "mine").unwrap();
     let path = file.to_str().unwrap();
@@ -218,7 +218,7 @@ async fn a_backup_is_no_larger_than_its_sequences_and_says_how_fast_they_rise() 
     let data_dir = guard.path().join("data");
     let _node = Node::start(&guard.path().join("log"), serve(&data_dir));
     let url = wait_until_ready(&data_dir).await;
-    lease(&[url.clone()]).await;
+    lease(std::slice::from_ref(&url)).await;
     // Keys and what sessions were answered are no part of it.
     let before = backed_up(&url, &guard.path().join("before"))["bytes"].clone();
     for number in 0..20 {

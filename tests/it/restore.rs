@@ -207,7 +207,7 @@ async fn a_client_that_knew_the_old_cluster_refuses_a_past_that_comes_back() {
 
     // The old cluster grants after the backup.
     let node = start("old").await;
-    lease(&[url.clone()]).await;
+    lease(std::slice::from_ref(&url)).await;
     backed_up(&url, &file);
     let known = ask(&client).await.unwrap();
     assert_eq!((known.first(), known.epoch()), (4, 1));
@@ -246,13 +246,41 @@ async fn a_client_that_knew_the_old_cluster_refuses_a_past_that_comes_back() {
     let old = ask(&other).await.unwrap();
     assert!(node.terminate().await.success());
     let _node = start("new").await;
-    lease(&[url.clone()]).await;
+    lease(std::slice::from_ref(&url)).await;
     let seen = old.cluster().to_owned();
     assert_eq!(
         ask(&other).await.unwrap_err(),
         FenceReason::OtherCluster { seen }
     );
 }
+
+/// What a cluster did before its backup.
+const OLD_LIFE: &[&[&str]] = &[
+    &["sequence", "create", "photos"],
+    &["lease", "photos", "100"],
+    &[
+        "sequence",
+        "create",
+        "even",
+        "--start",
+        "2",
+        "--increment",
+        "2",
+    ],
+    &["lease", "even", "3"],
+    &[
+        "sequence",
+        "create",
+        "wide",
+        "--max-value",
+        "18446744073709551615",
+    ],
+    &["sequence", "advance", "wide", "9007199254740993"],
+    &["sequence", "create", "gone"],
+    &["lease", "gone", "5"],
+    &["sequence", "retire", "gone"],
+    &["sequence", "create", "small", "--max-value", "8"],
+];
 
 // pingcap/tidb#69485, etcd-io/etcd#6361
 #[tokio::test(flavor = "multi_thread")]
@@ -261,33 +289,8 @@ async fn a_restored_cluster_has_the_settings_and_grants_above_what_was_named_for
     let at = |name: &str| guard.path().join(name);
     let node = Node::start(&at("log"), serve(&at("old")));
     let url = wait_until_ready(&at("old")).await;
-    for arguments in [
-        &["sequence", "create", "photos"][..],
-        &["lease", "photos", "100"],
-        &[
-            "sequence",
-            "create",
-            "even",
-            "--start",
-            "2",
-            "--increment",
-            "2",
-        ],
-        &["lease", "even", "3"],
-        &[
-            "sequence",
-            "create",
-            "wide",
-            "--max-value",
-            "18446744073709551615",
-        ],
-        &["sequence", "advance", "wide", "9007199254740993"],
-        &["sequence", "create", "gone"],
-        &["lease", "gone", "5"],
-        &["sequence", "retire", "gone"],
-        &["sequence", "create", "small", "--max-value", "8"],
-    ] {
-        let said = highwater(&[arguments, &["--url", &url]].concat());
+    for arguments in OLD_LIFE {
+        let said = highwater(&[arguments, &["--url", &url][..]].concat());
         assert_eq!(said.exit, 0, "{arguments:?}: {}", said.err);
     }
     let file = at("all.backup");

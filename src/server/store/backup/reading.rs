@@ -271,12 +271,13 @@ mod tests {
 
     #[test]
     fn a_header_or_piece_of_rises_beyond_its_bound_is_not_read() {
+        let length = |bytes: usize| u32::try_from(bytes).unwrap().to_le_bytes();
         let mut header = MAGIC.to_vec();
-        header.extend((HEADER_BYTES_MAX as u32 + 1).to_le_bytes());
+        header.extend(length(HEADER_BYTES_MAX + 1));
         let mut piece = written(&backup());
         // The magic, the length of the header, and the header.
         piece.truncate(8 + 4 + 40);
-        piece.extend((PIECE_BYTES_MAX as u32 + 1).to_le_bytes());
+        piece.extend(length(PIECE_BYTES_MAX + 1));
 
         let told = |bytes: &[u8]| Backup::read_body(&mut &*bytes).unwrap_err().to_string();
         assert_eq!(told(&header), "a piece of 257 bytes is longer than 256");
