@@ -68,12 +68,14 @@ pub(super) async fn download(
     let taken = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let taken_ms = u64::try_from(taken.unwrap_or(Duration::ZERO).as_millis());
 
+    // Not the service itself: a slow reader must not keep a node that ends.
+    let (cluster, pace) = (service.cluster, service.backups.pace.clone());
     let (pieces, sent) = mpsc::channel(PIECES_MAX);
     tokio::task::spawn_blocking(move || {
         let backup = Backup {
-            cluster: service.cluster,
+            cluster,
             taken_ms: taken_ms.unwrap_or(u64::MAX),
-            rises: service.backups.pace.rises(&table),
+            rises: pace.rises(&table),
             last,
             table: table.restored(table.header().epoch),
         };

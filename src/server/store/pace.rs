@@ -18,6 +18,9 @@ use crate::sequence::{Sequence, SequenceName, Table};
 /// 10 minutes: long enough to even out bursts, short enough to be of now.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5 * 60);
 
+/// Less is no time to measure in: one lease in a moment makes no rate.
+const WINDOW_MIN: Duration = Duration::from_secs(1);
+
 /// Remembers the marks of some minutes ago. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
@@ -65,9 +68,10 @@ impl Pace {
         }
     }
 
-    /// By how much the sequences of a table rose.
+    /// By how much the sequences of a table rose; nothing is known of it in the first second of a node.
     pub(crate) fn rises(&self, table: &Table) -> Rises {
-        let Some(then) = self.lock().oldest() else {
+        let oldest = self.lock().oldest();
+        let Some(then) = oldest.filter(|then| WINDOW_MIN <= then.at.elapsed()) else {
             return Rises::default();
         };
         let risen = |(name, sequence): (&SequenceName, &Sequence)| {
@@ -77,8 +81,7 @@ impl Pace {
         };
         let window = then.at.elapsed().as_millis();
         Rises {
-            // A moment is no time to measure in.
-            window_ms: u64::try_from(window).unwrap_or(u64::MAX).max(1),
+            window_ms: u64::try_from(window).unwrap_or(u64::MAX),
             by_name: table.iter().filter_map(risen).collect(),
         }
     }
