@@ -65,11 +65,12 @@ pub(super) fn run(args: &Args, output: &Output) -> Result<Exit, CliError> {
         Some(directory) => salvage(directory)?
             .write(BufWriter::new(temporary.as_file()))
             .map_err(failed)?,
-        None => block_on(download(
-            &args.connect.client()?,
-            &mut temporary,
-            (file, output),
-        ))??,
+        None => {
+            let client = args.connect.client()?;
+            let downloaded = block_on(download(&client, &mut temporary, (file, output)));
+            output.progress("");
+            downloaded??;
+        }
     }
     temporary.as_file().sync_all().map_err(failed)?;
     let backup = Backup::read(temporary.reopen().map_err(failed)?, file)?;
@@ -113,7 +114,6 @@ async fn download(
             coming.node()
         ));
     }
-    output.progress("");
     Ok(())
 }
 

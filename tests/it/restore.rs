@@ -282,7 +282,7 @@ const OLD_LIFE: &[&[&str]] = &[
     &["sequence", "create", "small", "--max-value", "8"],
 ];
 
-// pingcap/tidb#69485, etcd-io/etcd#6361
+// etcd-io/etcd#6361: what is restored is a cluster of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_cluster_has_the_settings_and_grants_above_what_was_named_for_each() {
     let guard = tempfile::tempdir().unwrap();
@@ -507,6 +507,25 @@ async fn of_a_cluster_whose_quorum_is_lost_the_best_directory_becomes_the_next_c
     let next = lease(&[url]).await;
     assert_eq!(next.first(), grant.last() + 20 * 7 + 1);
     assert_ne!(next.cluster(), grant.cluster());
+}
+
+// pingcap/tidb#69485: what runs goes on from its own marks, whatever somebody restores.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_restored_into_the_directory_of_a_node_that_runs() {
+    let guard = tempfile::tempdir().unwrap();
+    let data_dir = guard.path().join("data");
+    let _node = Node::start(&guard.path().join("log"), serve(&data_dir));
+    let url = wait_until_ready(&data_dir).await;
+    let first = lease(std::slice::from_ref(&url)).await;
+    let file = guard.path().join("photos.backup");
+    backed_up(&url, &file);
+
+    let refused = restored(&file, &data_dir, &["--no-advance"]);
+
+    assert_eq!(refused.exit, 1);
+    let in_use = format!("{} is in use by another process", data_dir.display());
+    assert!(refused.err.contains(&in_use), "{}", refused.err);
+    assert_eq!(lease(&[url]).await.first(), first.last() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,7 +52,11 @@ impl Backup {
             let body_bytes = check(&mut file)?;
             file.rewind().map_err(Fault::Read)?;
             let mut body = BufReader::new(file).take(body_bytes);
-            Self::read_body(&mut body).map_err(Fault::Content)
+            Self::read_body(&mut body).map_err(|error| match error {
+                // It is what was written, so only a later version has written it.
+                SnapshotError::Format => Fault::Later,
+                error => Fault::Content(error),
+            })
         };
         read().map_err(|fault| BackupError {
             path: path.to_path_buf(),
@@ -247,6 +251,15 @@ mod tests {
         body.truncate(body.len() - CHECKSUM_BYTES);
         body[MAGIC.len() - 1] = 2;
 
+        assert_eq!(
+            refusal(&sealed(body)),
+            "it was written by a later version: use that one"
+        );
+        // The snapshot in it has a version of its own, in the byte after its name.
+        let mut body = written(&backup());
+        body.truncate(body.len() - CHECKSUM_BYTES);
+        let snapshot = body.windows(6).position(|bytes| bytes == b"HWsnap");
+        body[snapshot.unwrap() + MAGIC.len() - 1] = u8::MAX;
         assert_eq!(
             refusal(&sealed(body)),
             "it was written by a later version: use that one"
