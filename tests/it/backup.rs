@@ -83,6 +83,23 @@ async fn every_node_gives_a_backup_that_has_all_that_was_answered_before() {
     assert_eq!(names(files.path()), ["1.backup", "2.backup", "3.backup"]);
 }
 
+// What it would give might lack what the others have granted since (I6).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_reaches_no_quorum_gives_no_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = three_nodes(directory.path()).await;
+    lease(&cluster.urls()).await;
+    cluster.kill(&[1, 2]).await.unwrap();
+    let file = directory.path().join("photos.backup");
+    let (path, url) = (file.to_str().unwrap(), &cluster.urls()[2]);
+
+    let said = highwater(&["backup", path, "--url", url, "--timeout", "2s"]);
+
+    assert_eq!(said.exit, 8, "{}", said.err);
+    assert!(said.err.contains("no_leader"), "{}", said.err);
+    assert!(!file.exists());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_replaced_only_where_that_is_asked_for() {
     let guard = tempfile::tempdir().unwrap();
