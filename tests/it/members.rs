@@ -200,3 +200,28 @@ async fn what_is_no_node_and_no_member_is_refused_with_the_reason() {
     }
     assert_eq!(given, [4, 4, 4]);
 }
+
+#[tokio::test]
+async fn a_restored_cluster_grows_and_gives_ids_above_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let old = Node::start(&path.join("old.log"), serve(&path.join("old")));
+    let url = wait_until_ready(&path.join("old")).await;
+    let created = send("PUT", &format!("{url}/v1/sequences/p"), "", &[]).await;
+    assert_eq!(created.status, 201);
+    print(path, "highwater backup b", &url);
+    old.kill().await;
+    let restore = "highwater restore b --data-dir 1 --advance-by 100 --old-cluster-is-stopped";
+    assert!(print(path, restore, &url).contains("101"));
+
+    let _first = Node::start(&path.join("1.log"), serve(&path.join("1")));
+    let url = wait_until_ready(&path.join("1")).await;
+    let _second = Node::start(
+        &path.join("2.log"),
+        with(serve(&path.join("2")), &["--join", &url]),
+    );
+    wait_until_ready(&path.join("2")).await;
+
+    assert_eq!(print(path, "highwater member add", &url), "node 2 votes\n");
+    assert_eq!(print(path, "highwater lease p", &url), "101 101\n");
+}

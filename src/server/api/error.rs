@@ -178,14 +178,10 @@ impl ApiError {
                 "body_too_large",
                 "send a smaller body",
             ),
-            Self::BodiesFull
-            | Self::AnswersFull
-            | Self::BackupsFull
-            | Self::Read(ReadError::Crowded) => overloaded(),
+            Self::BodiesFull | Self::AnswersFull | Self::BackupsFull => overloaded(),
             Self::Refused(refusal) => refusal_kind(refusal),
             Self::At { error, .. } => error.kind(),
-            Self::Starting => refused(
-                StatusCode::SERVICE_UNAVAILABLE,
+            Self::Starting => unavailable(
                 "starting",
                 "ask another node, or this one when /readyz is 200",
             ),
@@ -196,12 +192,18 @@ impl ApiError {
                 "GET /v1/cluster/members to see the members",
             ),
             Self::Members(error) => members_kind(error),
-            Self::Read(ReadError::NoLeader | ReadError::Stopped) => refused(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "no_leader",
-                "repeat the read; if it lasts, look for a quorum of nodes",
-            ),
+            Self::Read(error) => read_kind(error),
         }
+    }
+}
+
+fn read_kind(error: &ReadError) -> Kind {
+    match error {
+        ReadError::Crowded => overloaded(),
+        ReadError::NoLeader | ReadError::Stopped => unavailable(
+            "no_leader",
+            "repeat the read; if it lasts, look for a quorum of nodes",
+        ),
     }
 }
 

@@ -21,6 +21,7 @@ use super::raise::{Raise, RaiseError};
 use super::snapshot::SnapshotDirectory;
 use super::snapshot_format::State;
 use super::startup::Paths;
+use super::state_machine::cards;
 use super::superblock::{Owner, Promised, Superblock};
 use super::{directory, files};
 use crate::sequence::Table;
@@ -144,12 +145,15 @@ fn make_store(
     let membership = Membership::new(voters, members.clone())
         .map_err(|error| io::Error::other(error.to_string()))
         .map_err(StoreError::io("make", &paths.snapshots))?;
+    let mut table = table.clone();
+    // Its own id is given, and no other node ever had one here.
+    table.set_members(cards(&membership));
     let state = State {
         meta: SnapshotMeta {
             last_log_id: Some(last),
             last_membership: StoredMembership::new(Some(last), membership),
         },
-        table: table.clone(),
+        table,
     };
     let snapshot = SnapshotDirectory::open(&paths.snapshots, None)?
         .build(&state)
