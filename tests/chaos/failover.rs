@@ -53,12 +53,17 @@ async fn a_killed_leader_costs_those_at_other_nodes_a_pause_and_no_error() {
     pauses.tell("leader killed", "FAILOVER_KILL_LIMITS");
 }
 
+/// How often a leader may be deposed before it is told to stop.
+const DEPOSED_MAX: u32 = 3;
+
 // rqlite/rqlite#1132, tikv/pd#3734: who is asked to end hands over first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_told_to_stop_costs_those_at_other_nodes_next_to_nothing() {
     let mut world = World::new().await;
     let (mut pauses, mut values) = (Pauses::default(), Vec::new());
-    for _ in 0..setting("FAILOVER_STOPS").unwrap_or(2) {
+    let mut stops = setting("FAILOVER_STOPS").unwrap_or(2);
+    let mut deposed = 0;
+    while 0 < stops {
         let leader = world.leader().await;
         let crowd = Crowd::at(&world.cluster.urls_without(leader), EACH);
         crowd.wait_until_granted(500).await;
@@ -66,11 +71,17 @@ async fn a_leader_that_is_told_to_stop_costs_those_at_other_nodes_next_to_nothin
         let ended = world.cluster.terminate(&[leader], PATIENCE).await.unwrap();
         assert!(ended.iter().all(std::process::ExitStatus::success));
         let said = world.log_of(leader).split_off(before);
-        let handed_over = "leadership handed over before this node ends";
-        assert!(said.contains(handed_over), "{said}");
         crowd.wait_until_granted(500).await;
         let taken = crowd.leave().await;
-        pauses.0.push(longest_pause(&taken, told));
+        if said.contains("leadership handed over before this node ends") {
+            pauses.0.push(longest_pause(&taken, told));
+            stops -= 1;
+        } else {
+            // On a busy machine there may have been an election in between. It has nothing to hand over then.
+            deposed += 1;
+            assert!(!said.contains("leadership not handed over"), "{said}");
+            assert!(deposed <= DEPOSED_MAX, "{said}");
+        }
         values.extend(crowd::values(&taken));
         world.restart().await;
     }

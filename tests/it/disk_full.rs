@@ -9,6 +9,7 @@ use highwater::wire::ProblemOutcome;
 
 use crate::load::Load;
 use crate::mounts::{self, SmallDisk};
+use crate::pages::{assert_prints, printing};
 use crate::preload::{Action, Fault, Faults};
 use crate::world::{
     self, PATIENCE, POLL_INTERVAL, send, wait_until_all_have_the_log, wait_until_it_says,
@@ -322,4 +323,32 @@ async fn a_leader_whose_hand_over_comes_to_nothing_leads_on() {
     }
     assert_eq!(leadership(&url).await, before);
     faults.lift();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_on_the_page_about_full_disks_does_what_it_says() {
+    if !mounts::are_private(
+        "disk_full::every_command_on_the_page_about_full_disks_does_what_it_says",
+    ) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (cluster, disks) = start(path, ClusterSize::One, program(FLOOR)).await;
+    let sequence = world::sequence(&cluster, "photos").await;
+    let client = world::client(&cluster);
+    client.lease(&sequence, RangeCount::ONE).await.unwrap();
+    std::fs::create_dir(path.join("data")).unwrap();
+    std::os::unix::fs::symlink(cluster.data_dir(1).unwrap(), path.join("data/1")).unwrap();
+    let url = cluster.urls().remove(0);
+    disks[0].fill((FLOOR - 2) * MIB);
+    wait_until_it_says(&url, 503, "disk full\n").await;
+
+    let examples = printing(include_str!("../../docs/disk-full.md"));
+
+    assert_eq!(examples.len(), 7, "the page has its commands");
+    for (command, output) in examples {
+        let command = command.replace("http://127.0.0.1:7101", &url);
+        assert_prints(path, &url, &command, &output);
+    }
 }

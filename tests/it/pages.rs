@@ -69,7 +69,7 @@ pub(crate) fn printing(page: &str) -> Vec<(String, String)> {
 }
 
 /// Runs it as a shell does, in this directory and at this node.
-fn assert_prints(directory: &Path, url: &str, command: &str, output: &str) {
+pub(crate) fn assert_prints(directory: &Path, url: &str, command: &str, output: &str) {
     let binary = env!("CARGO_BIN_EXE_highwater");
     let script = format!("highwater() {{ {binary} \"$@\"; }}; {command}");
     let said = Command::new("sh")

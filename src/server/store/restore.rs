@@ -21,7 +21,6 @@ use super::raise::{Raise, RaiseError};
 use super::snapshot::SnapshotDirectory;
 use super::snapshot_format::State;
 use super::startup::Paths;
-use super::state_machine::cards;
 use super::superblock::{Owner, Promised, Superblock};
 use super::{directory, files};
 use crate::sequence::Table;
@@ -74,7 +73,7 @@ pub(crate) fn restore(
     (api, peer): (Address, Address),
 ) -> Result<Restored, RestoreError> {
     let epoch = next_epoch(backup.table.header().epoch, SystemTime::now());
-    let table = raise.apply(&backup.table.restored(epoch))?;
+    let mut table = raise.apply(&backup.table.restored(epoch))?;
     let _lock = directory::claim(path)?;
     refuse_content(path)?;
 
@@ -85,6 +84,8 @@ pub(crate) fn restore(
         peer,
         incarnation,
     };
+    // No other node ever had an id here.
+    table.set_members([(node.get(), (&member).into())].into());
     let members = BTreeMap::from([(node, member)]);
     let cluster = ClusterId::generate();
     let owner = Owner {
@@ -145,15 +146,12 @@ fn make_store(
     let membership = Membership::new(voters, members.clone())
         .map_err(|error| io::Error::other(error.to_string()))
         .map_err(StoreError::io("make", &paths.snapshots))?;
-    let mut table = table.clone();
-    // Its own id is given, and no other node ever had one here.
-    table.set_members(cards(&membership));
     let state = State {
         meta: SnapshotMeta {
             last_log_id: Some(last),
             last_membership: StoredMembership::new(Some(last), membership),
         },
-        table,
+        table: table.clone(),
     };
     let snapshot = SnapshotDirectory::open(&paths.snapshots, None)?
         .build(&state)
