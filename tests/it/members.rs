@@ -174,6 +174,13 @@ async fn what_is_no_node_and_no_member_is_refused_with_the_reason() {
             404,
             "unknown_member",
         ),
+        (
+            "POST",
+            "/3/replace",
+            "{\"with\":3}".to_owned(),
+            400,
+            "invalid_body",
+        ),
         ("PUT", "/3", String::new(), 405, "method_not_allowed"),
     ] {
         let answer = send(method, &format!("{url}{path}"), &body, &[]).await;

@@ -105,6 +105,11 @@ pub(super) async fn replace(
         });
     };
     let new = NodeId::from(body.with);
+    if new == old {
+        return Err(ApiError::InvalidBody {
+            reason: format!("node {old} cannot replace itself"),
+        });
+    }
     change(&write, MemberChange::Replace { old, new }).await
 }
 
