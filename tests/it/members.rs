@@ -232,3 +232,23 @@ async fn a_restored_cluster_grows_and_gives_ids_above_its_own() {
     assert_eq!(print(path, "highwater member add", &url), "node 2 votes\n");
     assert_eq!(print(path, "highwater lease p", &url), "101 101\n");
 }
+
+// Whoever is admitted becomes a learner first, also while a change waits for just that.
+#[tokio::test]
+async fn a_node_that_was_admitted_and_never_started_is_removed_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = three_nodes(directory.path()).await;
+    let url = format!("{}/v1/cluster/members", cluster.urls()[0]);
+
+    for (incarnation, id) in (1..=5_u128).zip(4..) {
+        let node = json!({
+            "incarnation": format!("{incarnation:032x}"),
+            "api": "127.0.0.1:9",
+            "peer": "127.0.0.1:9",
+        });
+        let admitted = send("POST", &url, &node.to_string(), &[]).await;
+        assert_eq!(admitted.json()["id"], id, "{}", admitted.json());
+        let removed = send("DELETE", &format!("{url}/{id}"), "", &[]).await;
+        assert_eq!(removed.json(), json!({ "changed": true }));
+    }
+}

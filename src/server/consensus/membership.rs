@@ -18,7 +18,7 @@ use super::at_leader::{LeaderError, LeaderReply};
 use super::member_change::{MemberChange, MemberDone, MemberRefusal};
 use super::status::{ClusterView, MemberView};
 use super::transfer::TransferError;
-use super::{Call, Consensus, Leader, Reply};
+use super::{Call, Consensus, ReadIndexReply, Reply};
 use crate::server::types::{Member, NodeId, StoredMembership};
 
 /// A learner that lacks more entries than this does not vote yet: a majority that counts on it would wait for it.
@@ -64,6 +64,8 @@ impl Consensus {
             return LeaderReply::Refused(MemberRefusal::Busy);
         };
         loop {
+            // It may be this that is waited for, and while the turn is held nobody else does it.
+            self.tend_once().await;
             let reply = match self.step(&change, deadline).await {
                 Ok(done) => return LeaderReply::Done(done),
                 // Who else is needed comes with time.
@@ -85,14 +87,12 @@ impl Consensus {
         change: &MemberChange,
         deadline: Instant,
     ) -> Result<MemberDone, MemberReply> {
-        if !matches!(self.leader(), Leader::Here(_)) {
-            return Err(LeaderReply::NotLeader);
-        }
-        let within = deadline.min(Instant::now() + SURVEY_TIMEOUT);
-        let seen = Seen {
-            membership: self.membership(),
-            view: self.survey(within).await,
-        };
+        let membership = self.proved_membership(deadline).await?;
+        // Who is silent takes all of it, and what is done then needs time as well.
+        let now = Instant::now();
+        let half = deadline.saturating_duration_since(now) / 2;
+        let view = self.survey(now + half.min(SURVEY_TIMEOUT)).await;
+        let seen = Seen { membership, view };
         let plan = match change {
             MemberChange::Promote { node } => self.promote(*node, &seen)?,
             MemberChange::Demote { node } => self.demote(*node, &seen)?,
@@ -274,6 +274,22 @@ impl Consensus {
                 reason: "the new membership was not committed in time".to_owned(),
             }),
         }
+    }
+
+    /// The membership, where this node leads and has applied it: what is told of it now stays so.
+    async fn proved_membership(&self, deadline: Instant) -> Result<StoredMembership, MemberReply> {
+        let ReadIndexReply::Leads { .. } = self.read_index(deadline).await else {
+            return Err(LeaderReply::NotLeader);
+        };
+        let applied = self.applied_membership();
+        applied.ok_or(LeaderReply::Refused(MemberRefusal::Busy))
+    }
+
+    /// The membership, where it is committed and the table knows it too.
+    pub(super) fn applied_membership(&self) -> Option<StoredMembership> {
+        let membership = self.membership();
+        let (_, applied) = self.tables().table_at();
+        (*membership.log_id() <= applied).then_some(membership)
     }
 
     /// The membership that counts for this node, committed or not.

@@ -32,8 +32,11 @@ impl Consensus {
         }
     }
 
-    async fn tend_once(&self) {
-        let membership = self.membership();
+    pub(super) async fn tend_once(&self) {
+        // Before it is applied, whom the table has waiting may have come and gone.
+        let Some(membership) = self.applied_membership() else {
+            return;
+        };
         let joint = 1 < membership.membership().get_joint_config().len();
         let table = self.tables().table();
         let admitted = table.nodes().waiting().filter_map(|(id, card)| {

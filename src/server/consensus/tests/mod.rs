@@ -6,6 +6,7 @@ mod calls;
 mod cluster;
 mod fuzz;
 mod installs;
+mod members;
 mod memory;
 mod refusals;
 mod snapshots;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Condvar;
 
+use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
@@ -121,6 +122,28 @@ impl Cluster {
         }
         let members = self.members.clone();
         nodes[0].consensus.raft().initialize(members).await.unwrap();
+        nodes
+    }
+
+    /// Starts all nodes and makes them a cluster in which the first votes and the others learn.
+    pub(super) async fn start_with_learners(&self) -> Vec<StoredNode> {
+        let mut nodes = Vec::new();
+        for place in &self.places {
+            nodes.push(place.start(Retention::default()).await);
+        }
+        let raft = nodes[0].consensus.raft();
+        let members = self.members.clone();
+        let first = members
+            .iter()
+            .take(1)
+            .map(|(id, member)| (*id, member.clone()));
+        let first: BTreeMap<NodeId, Member> = first.collect();
+        raft.initialize(first).await.unwrap();
+        wait_until_async(async || {
+            let learn = ChangeMembers::AddNodes(members.clone());
+            raft.change_membership(learn, true).await.is_ok()
+        })
+        .await;
         nodes
     }
 }
