@@ -20,7 +20,7 @@ const SEED: u64 = 5;
 const ROUNDS: u64 = 1;
 
 /// Asks until it is so: whoever was killed is not back at once. Tells whether the answer that came said that it changed.
-async fn wait_until_done(
+pub(crate) async fn wait_until_done(
     client: &Client,
     ask: impl AsyncFn(Members<'_>) -> Result<bool, ClientError>,
 ) -> bool {
@@ -35,7 +35,7 @@ async fn wait_until_done(
 }
 
 /// Somewhere in the middle of a change of the members.
-async fn wait_a_moment(chance: &mut StdRng) {
+pub(crate) async fn wait_a_moment(chance: &mut StdRng) {
     sleep(Duration::from_millis(chance.random_range(0..60))).await;
 }
 
@@ -51,14 +51,14 @@ impl World {
         }
     }
 
-    async fn role(&self, node: u64) -> Option<MemberRole> {
+    pub(crate) async fn role(&self, node: u64) -> Option<MemberRole> {
         let members = self.members().await;
         let found = members.into_iter().find(|member| member.id == node);
         found.map(|member| member.role)
     }
 
     /// One more voter.
-    async fn grow(&mut self) -> u64 {
+    pub(crate) async fn grow(&mut self) -> u64 {
         let node = self.cluster.join(PATIENCE).await.unwrap();
         let client = self.client();
         wait_until_done(&client, async |members| members.promote(node).await).await;
@@ -260,7 +260,7 @@ async fn a_member_whose_addresses_change_is_found_again_also_as_the_leader() {
 }
 
 /// Waits until all know that a node is reached there, and it follows.
-async fn wait_until_moved(world: &World, node: u64, url: &str) -> MemberBody {
+pub(crate) async fn wait_until_moved(world: &World, node: u64, url: &str) -> MemberBody {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let members = world.members().await;

@@ -113,6 +113,15 @@ async fn carry_out<S: PeerService>(service: &S, call: Call) -> Reply {
         call @ (Call::HandOver { .. } | Call::ChangeMember { .. }) => {
             service.serve_as_leader(call).await
         }
+        Call::Announce {
+            node,
+            member,
+            left_ms,
+        } => {
+            let within = Duration::from_millis(left_ms.into());
+            let done = service.announce(node, member, within).await;
+            Reply::Announce { done }
+        }
         Call::Cluster { left_ms } => {
             let within = Duration::from_millis(left_ms.into());
             match timeout(within, service.cluster(within)).await {

@@ -20,7 +20,7 @@ use super::protocol::{Call, NodeStatus, ReadIndexReply, Reply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::{ClusterView, Consensus};
 use crate::server::store::{FormationRecord, SnapshotInbox};
-use crate::server::types::{Incarnation, NodeId, TypeConfig, Vote};
+use crate::server::types::{Incarnation, Member, NodeId, TypeConfig, Vote};
 
 /// When this node last accepted an append from a leader. openraft's known leader never expires; this does.
 #[derive(Debug, Clone, Default)]
@@ -155,6 +155,12 @@ impl PeerService for Inbound {
 
     async fn serve_as_leader(&self, call: Call) -> Reply {
         self.consensus.serve_as_leader(call).await
+    }
+
+    async fn announce(&self, node: NodeId, member: Member, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        let moved = self.consensus.move_member(node, member, deadline);
+        moved.await.is_ok()
     }
 
     async fn cluster(&self, within: Duration) -> ClusterView {

@@ -16,7 +16,7 @@ use super::transfer::HandOverReply;
 use crate::sequence::{Answered, StateHash};
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::store::DiskState;
-use crate::server::types::{NodeId, TypeConfig};
+use crate::server::types::{Member, NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
 pub(crate) const PROTOCOL_VERSION: u16 = 5;
@@ -61,6 +61,15 @@ pub(crate) enum Call {
         /// Milliseconds that the asker still waits.
         left_ms: u32,
     },
+    /// Have the leader, whom the caller may not find, know where a member is reached.
+    Announce {
+        /// Which.
+        node: NodeId,
+        /// Where, and by which incarnation it shows who it is.
+        member: Member,
+        /// Milliseconds that the asker still waits.
+        left_ms: u32,
+    },
 }
 
 /// The answer to a [`Call`].
@@ -89,6 +98,11 @@ pub(crate) enum Reply {
     HandOver(HandOverReply),
     /// To [`Call::ChangeMember`].
     ChangeMember(MemberReply),
+    /// To [`Call::Announce`].
+    Announce {
+        /// Whether the leader knows.
+        done: bool,
+    },
 }
 
 /// Why leadership stays where it is.

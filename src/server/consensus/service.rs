@@ -97,6 +97,14 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// Serves a call that is for the leader.
     fn serve_as_leader(&self, call: Call) -> impl Future<Output = Reply> + Send;
 
+    /// Whether the leader knows where a member is reached, told within this time.
+    fn announce(
+        &self,
+        node: NodeId,
+        member: Member,
+        within: Duration,
+    ) -> impl Future<Output = bool> + Send;
+
     /// How far everyone is, asked within this time.
     fn cluster(&self, within: Duration) -> impl Future<Output = ClusterView> + Send;
 }

@@ -7,9 +7,8 @@ use std::time::Duration;
 use openraft::ChangeMembers;
 use tokio::time::{Instant, sleep};
 
-use super::at_leader::LeaderReply;
-use super::member_change::MemberChange;
-use super::membership::Leavers;
+use super::member_change::{MemberChange, MemberDone};
+use super::membership::{Leavers, MemberError};
 use super::promises::Disowned;
 use super::{Call, Consensus, Leader, Reply, left_ms};
 use crate::server::types::{Member, NodeId};
@@ -87,18 +86,19 @@ impl Consensus {
     /// Has the membership say where this node is reached, if it says otherwise.
     pub(crate) async fn announce(self, own: Member) {
         let node = self.node();
-        let change = MemberChange::Move {
-            node,
-            member: own.clone(),
-        };
         loop {
             let membership = self.membership();
             match membership.get_node(&node) {
-                Some(known) if *known == own => return,
+                // What is only in the log may be undone by another leader.
+                Some(known) if *known == own => {
+                    if self.applied_membership().as_ref() == Some(&membership) {
+                        return;
+                    }
+                }
                 Some(_) => {
                     let members = membership.nodes();
                     for (id, member) in members {
-                        if self.announce_to(*id, member, &change).await {
+                        if self.announce_to(*id, member, &own).await {
                             tracing::info!(%node, "the cluster knows this node's addresses");
                             break;
                         }
@@ -111,18 +111,31 @@ impl Consensus {
         }
     }
 
-    /// Whether this member leads and has carried it out. The leader, which cannot reach this node, may be unknown here.
-    async fn announce_to(&self, id: NodeId, member: &Member, change: &MemberChange) -> bool {
+    /// Whether this member has had the leader carry it out. The leader, which cannot reach this node, may be unknown here
+    /// or have moved itself.
+    async fn announce_to(&self, id: NodeId, member: &Member, own: &Member) -> bool {
         let deadline = Instant::now() + OWN_INTERVAL;
-        let call = Call::ChangeMember {
-            change: change.clone(),
+        if id == self.node() {
+            let leads = matches!(self.leader(), Leader::Here(_));
+            return leads && self.move_member(id, own.clone(), deadline).await.is_ok();
+        }
+        let call = Call::Announce {
+            node: self.node(),
+            member: own.clone(),
             left_ms: left_ms(deadline),
         };
-        let reply = if id == self.node() {
-            Ok(self.serve_as_leader(call).await)
-        } else {
-            self.call(id, member, call, deadline).await
-        };
-        matches!(reply, Ok(Reply::ChangeMember(LeaderReply::Done(_))))
+        let reply = self.call(id, member, call, deadline).await;
+        matches!(reply, Ok(Reply::Announce { done: true }))
+    }
+
+    /// Has whoever leads know that a member is reached elsewhere.
+    pub(super) async fn move_member(
+        &self,
+        node: NodeId,
+        member: Member,
+        deadline: Instant,
+    ) -> Result<MemberDone, MemberError> {
+        let change = MemberChange::Move { node, member };
+        self.change_member(change, deadline).await
     }
 }

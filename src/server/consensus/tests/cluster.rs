@@ -113,6 +113,10 @@ impl PeerService for RaftService {
         false
     }
 
+    async fn announce(&self, _node: NodeId, _member: Member, _within: Duration) -> bool {
+        false
+    }
+
     async fn cluster(&self, _within: Duration) -> ClusterView {
         ClusterView::default()
     }

@@ -429,6 +429,10 @@ impl PeerService for Recorder {
         false
     }
 
+    async fn announce(&self, _node: NodeId, _member: Member, _within: Duration) -> bool {
+        false
+    }
+
     async fn cluster(&self, _within: Duration) -> ClusterView {
         ClusterView::default()
     }

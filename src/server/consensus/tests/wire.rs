@@ -342,6 +342,15 @@ fn changes_of_members_keep_their_bytes() {
     let call = |change| Call::ChangeMember { change, left_ms: 5 };
     let member = two_members().get_node(&id(1)).unwrap().clone();
     let node = id(4);
+    let announce = Call::Announce {
+        node,
+        member: member.clone(),
+        left_ms: 5,
+    };
+    let bytes = "09000000 0400000000000000 0b00000000000000 31302e302e302e313a3732 \
+                 0b00000000000000 31302e302e302e313a3732 a1000000000000000000000000000000 05000000";
+    keeps(&announce, bytes);
+    keeps(&Reply::Announce { done: true }, "0a000000 01");
     for (change, bytes) in [
         (MemberChange::Promote { node }, "00000000 0400000000000000"),
         (MemberChange::Demote { node }, "01000000 0400000000000000"),
