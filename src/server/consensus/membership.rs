@@ -223,7 +223,10 @@ impl Consensus {
 
     fn check_caught_up(&self, node: NodeId, seen: &Seen) -> Result<(), MemberReply> {
         self.check_member(node, seen)?;
-        let lag = seen.view.members.get(&node).and_then(MemberView::lag);
+        let view = seen.view.members.get(&node);
+        // One that is gone may have been the quickest.
+        let answering = view.filter(|view| view.reachable == Some(true));
+        let lag = answering.and_then(MemberView::lag);
         if lag.is_some_and(|lag| lag <= LAG_MAX) {
             return Ok(());
         }
