@@ -10,7 +10,7 @@ use super::{Call, CallError, Consensus, Leader, Reply, left_ms};
 pub(crate) enum LeaderReply<D, R> {
     /// It is as was asked for.
     Done(D),
-    /// The asked one does not lead.
+    /// The asked one does not lead, and changed nothing.
     NotLeader,
     /// Nothing changed.
     Refused(R),
@@ -19,6 +19,8 @@ pub(crate) enum LeaderReply<D, R> {
         /// In words.
         reason: String,
     },
+    /// The asked one began and does not lead any more: the next leader goes on.
+    Begun,
 }
 
 /// Why something was not done by the leader.
@@ -50,6 +52,7 @@ impl Consensus {
         reply_of: impl Fn(Reply) -> Option<LeaderReply<D, R>>,
     ) -> Result<D, LeaderError<R>> {
         let mut changes = self.changes();
+        let mut begun = false;
         while Instant::now() < deadline {
             let call = call(left_ms(deadline));
             let reply = match self.leader() {
@@ -71,12 +74,24 @@ impl Consensus {
             };
             match reply {
                 LeaderReply::Done(done) => return Ok(done),
+                // Refused means unchanged (I5), also by an earlier leader.
+                LeaderReply::Refused(refusal) if begun => {
+                    return Err(unfinished(refusal));
+                }
                 LeaderReply::Refused(refusal) => return Err(LeaderError::Refused(refusal)),
                 LeaderReply::Unknown { reason } => return Err(LeaderError::Unknown { reason }),
                 LeaderReply::NotLeader => self.settle(&mut changes).await,
+                LeaderReply::Begun => {
+                    begun = true;
+                    self.settle(&mut changes).await;
+                }
             }
         }
-        Err(LeaderError::NoLeader)
+        Err(if begun {
+            unfinished(LeaderError::<R>::NoLeader)
+        } else {
+            LeaderError::NoLeader
+        })
     }
 
     /// Serves a call that is for the leader at this node.
@@ -90,5 +105,11 @@ impl Consensus {
                 reason: "this is no call for the leader".to_owned(),
             },
         }
+    }
+}
+
+fn unfinished<R: std::error::Error>(why: impl std::error::Error) -> LeaderError<R> {
+    LeaderError::Unknown {
+        reason: format!("it was begun and is not finished: {why}"),
     }
 }

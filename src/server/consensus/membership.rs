@@ -102,7 +102,7 @@ impl Consensus {
         };
         match plan {
             Plan::Nothing => Ok(MemberDone::Unchanged),
-            Plan::HandOver => Err(self.hand_over_first().await),
+            Plan::HandOver => Err(self.hand_over_first(LeaderReply::NotLeader).await),
             Plan::Change { changes, leavers } => {
                 self.write_membership((changes, leavers), &seen.membership, deadline)
                     .await?;
@@ -112,7 +112,12 @@ impl Consensus {
                 let written =
                     self.write_membership((changes, Leavers::Stay), &seen.membership, deadline);
                 written.await?;
-                Err(self.hand_over_first().await)
+                Err(match self.hand_over_first(LeaderReply::Begun).await {
+                    LeaderReply::Refused(refusal) => LeaderReply::Unknown {
+                        reason: format!("the new node votes, but {refusal}"),
+                    },
+                    reply => reply,
+                })
             }
         }
     }
@@ -237,10 +242,9 @@ impl Consensus {
     }
 
     /// The node that is to go leads: another has to, and goes on.
-    async fn hand_over_first(&self) -> MemberReply {
+    async fn hand_over_first(&self, handed_over: MemberReply) -> MemberReply {
         match self.transfer_leader(None).await {
-            Ok(_) => LeaderReply::NotLeader,
-            Err(TransferError::NotLeader) => LeaderReply::NotLeader,
+            Ok(_) | Err(TransferError::NotLeader) => handed_over,
             Err(error) => LeaderReply::Refused(MemberRefusal::Leads {
                 node: self.node(),
                 reason: error.to_string(),
@@ -261,10 +265,15 @@ impl Consensus {
         let written = self.raft().change_membership_if(changes, stays, [as_seen]);
         match timeout_at(deadline, written).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(RaftError::APIError(
+            Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
                 // Of the second step, too: the joint membership is finished by whoever leads.
-                ClientWriteError::ForwardToLeader(_),
-            ))) => Err(LeaderReply::NotLeader),
+                let begun = self.membership().log_id() != seen.log_id();
+                Err(if begun {
+                    LeaderReply::Begun
+                } else {
+                    LeaderReply::NotLeader
+                })
+            }
             // The one before is not committed yet, or somebody was quicker.
             Ok(Err(RaftError::APIError(
                 ClientWriteError::ChangeMembershipError(_)

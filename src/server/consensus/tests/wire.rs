@@ -423,6 +423,7 @@ fn answers_to_changes_of_members_keep_their_bytes() {
             },
             "03000000 0100000000000000 72",
         ),
+        (MemberReply::Begun, "04000000"),
     ] {
         keeps(&Reply::ChangeMember(reply), &format!("09000000 {bytes}"));
     }
