@@ -425,7 +425,7 @@ async fn members_that_were_restored_each_by_itself_refuse_one_another_and_say_wh
             started(arguments.into_iter().chain(words(more)))
         };
         let line = format!(
-            "this directory belongs to node 1, not to node {id}: start it with --node 1, or give node {id} its own directory"
+            "this directory belongs to node 1, not to node {id}: start it as before, with --node 1 or --join, or give node {id} its own directory"
         );
         assert_refused(command, &trouble("cluster_refused", line)).await;
     }

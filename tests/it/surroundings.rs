@@ -211,7 +211,7 @@ async fn a_directory_of_another_node_or_cluster_is_refused_and_left_alone() {
             member(&file, 2, &own),
             &own,
             "cluster_refused",
-            "this directory belongs to node 1, not to node 2: start it with --node 1, or give node 2 its own directory"
+            "this directory belongs to node 1, not to node 2: start it as before, with --node 1 or --join, or give node 2 its own directory"
                 .to_owned(),
         ),
         (

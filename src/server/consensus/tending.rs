@@ -90,11 +90,12 @@ impl Consensus {
             let membership = self.membership();
             match membership.get_node(&node) {
                 // What is only in the log may be undone by another leader.
-                Some(known) if *known == own => {
-                    if self.applied_membership().as_ref() == Some(&membership) {
-                        return;
-                    }
+                Some(known)
+                    if *known == own && self.applied_membership().as_ref() == Some(&membership) =>
+                {
+                    return;
                 }
+                Some(known) if *known == own => {}
                 Some(_) => {
                     let members = membership.nodes();
                     for (id, member) in members {
