@@ -60,8 +60,8 @@ pub struct LocalCluster {
     nodes: Vec<NodeProcess>,
     network: Option<Network>,
     http: reqwest::Client,
-    /// How many nodes there ever were: each has a directory of its own.
-    count: u64,
+    /// Those that left keep their ports: whoever calls there still is to find no other cluster's node.
+    gone: Vec<NodeProcess>,
 }
 
 impl LocalCluster {
@@ -102,7 +102,7 @@ impl LocalCluster {
             nodes,
             network: None,
             http,
-            count: size.nodes(),
+            gone: Vec::new(),
         })
     }
 

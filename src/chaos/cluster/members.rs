@@ -17,13 +17,15 @@ impl LocalCluster {
     /// [`HarnessError`] where its process cannot be started, or has no id within the limit.
     pub async fn join(&mut self, within: Duration) -> Result<u64, HarnessError> {
         let wait = Wait::at_most(within);
-        self.count += 1;
+        // Each node that there ever was has a directory of its own.
+        let before = self.gone.iter().chain(&self.nodes);
+        let number = before.fold(1, |number, _| number + 1);
         let mut ports = ClaimedPort::claim(2)?.into_iter();
         let (Some(api), Some(peer)) = (ports.next(), ports.next()) else {
             return Err(HarnessError::NoNetwork);
         };
         let origin = NodeOrigin::Join(self.urls());
-        let mut node = NodeProcess::new(&self.directory, self.count, origin, (api, peer));
+        let mut node = NodeProcess::new(&self.directory, number, origin, (api, peer));
         node.start(&self.program, &self.settings)?;
         let ready = node.data_dir.join("ready.json");
         loop {
@@ -72,7 +74,9 @@ impl LocalCluster {
         };
         let mut node = self.nodes.remove(at);
         let status = node.exit_status(wait).await?;
-        Ok(status.map(|status| (status, node.last_line())))
+        let ended = status.map(|status| (status, node.last_line()));
+        self.gone.push(node);
+        Ok(ended)
     }
 }
 
@@ -80,4 +84,30 @@ impl LocalCluster {
 fn node_of(ready: &[u8]) -> Option<u64> {
     let ready: serde_json::Value = serde_json::from_slice(ready).ok()?;
     ready.get("node")?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::chaos::{ClusterSize, Program};
+
+    // Workers of a test go on calling: another test's node there once answered them.
+    #[tokio::test]
+    async fn the_ports_of_a_node_that_left_become_no_other_nodes() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = Program {
+            path: "highwater".into(),
+            arguments: Vec::new(),
+        };
+        let cluster = LocalCluster::create(directory.path(), ClusterSize::Three, program);
+        let mut cluster = cluster.unwrap();
+        let port = cluster.peer_address(3).unwrap();
+
+        cluster.left(3, Duration::ZERO).await.unwrap();
+
+        assert_eq!(cluster.ids(), [1, 2]);
+        assert!(UdpSocket::bind(port).is_err());
+    }
 }
