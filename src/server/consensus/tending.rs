@@ -88,26 +88,21 @@ impl Consensus {
         let node = self.node();
         loop {
             let membership = self.membership();
-            match membership.get_node(&node) {
+            let known = membership.get_node(&node);
+            if known == Some(&own) {
                 // What is only in the log may be undone by another leader.
-                Some(known)
-                    if *known == own && self.applied_membership().as_ref() == Some(&membership) =>
-                {
+                if self.applied_membership().as_ref() == Some(&membership) {
                     return;
                 }
-                Some(known) if *known == own => {}
-                Some(_) => {
-                    let members = membership.nodes();
-                    for (id, member) in members {
-                        if self.announce_to(*id, member, &own).await {
-                            tracing::info!(%node, "the cluster knows this node's addresses");
-                            break;
-                        }
+            } else if known.is_some() {
+                for (id, member) in membership.nodes() {
+                    if self.announce_to(*id, member, &own).await {
+                        tracing::info!(%node, "the cluster knows this node's addresses");
+                        break;
                     }
                 }
-                // It is no member yet, and will be one with these addresses.
-                None => {}
             }
+            // Who is no member yet will be one with these addresses.
             sleep(TEND_INTERVAL).await;
         }
     }
