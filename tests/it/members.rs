@@ -1,14 +1,14 @@
 //! Members by the command line, as the page on them does it, and nodes that join.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use highwater::RangeCount;
 use highwater::chaos::ClaimedPort;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::node::{Node, serve, wait_until_ready, with, words};
 use crate::pages::printing;
@@ -58,7 +58,7 @@ async fn every_command_on_the_page_about_members_does_what_it_says() {
         }
     }
     let urls = urls.join(",");
-    let mut nodes: Vec<Node> = Vec::new();
+    let mut nodes: Vec<(PathBuf, Node)> = Vec::new();
 
     for (command, output) in printing(&page) {
         let Some(arguments) = command.strip_suffix(" &") else {
@@ -69,10 +69,18 @@ async fn every_command_on_the_page_about_members_does_what_it_says() {
         let data = directory.path().join("data");
         let arguments = arguments.replace("data/", &format!("{}/", data.display()));
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        let log = directory.path().join(format!("{}.log", nodes.len()));
-        nodes.push(Node::start(&log, words(&arguments)));
         let at = arguments.iter().position(|word| *word == "--data-dir");
-        wait_until_ready(Path::new(arguments[at.unwrap() + 1])).await;
+        let data_dir = PathBuf::from(arguments[at.unwrap() + 1]);
+        // As whoever follows the page: the one before it has ended.
+        for (_, before) in nodes.iter_mut().filter(|(other, _)| *other == data_dir) {
+            timeout(PATIENCE, before.child.wait())
+                .await
+                .expect("it ends")
+                .unwrap();
+        }
+        let log = directory.path().join(format!("{}.log", nodes.len()));
+        nodes.push((data_dir.clone(), Node::start(&log, words(&arguments))));
+        wait_until_ready(&data_dir).await;
     }
 
     assert_eq!(nodes.len(), 6, "the page has its nodes");

@@ -314,9 +314,13 @@ async fn a_failed_write_or_sync_of_a_snapshot_ends_the_node_and_the_next_start_t
     let mut cluster = lone(&faults, directory.path()).await;
     let sequence = world::sequence(&cluster, "p").await;
     let snapshots = cluster.data_dir(1).unwrap().join("snapshots");
+    cluster.kill(&[1]).await.unwrap();
+    cluster.serve_with(&["--snapshot-entries", "500"]);
+    cluster.start_all().unwrap();
+    cluster.all_ready(PATIENCE).await.unwrap();
     let load = Load::start(&cluster, &sequence, 4, directory.path());
 
-    // It is due after 10,000 entries, and where it failed, at once after the next start.
+    // It is due after 500 entries, and where it failed, at once after the next start.
     for call in ["write", "fsync"] {
         faults.plant(fail(call, "/snapshots/", 1));
         cluster.start_all().unwrap();
