@@ -52,6 +52,17 @@ impl ClaimedPort {
         Ok(claimed)
     }
 
+    /// Claims the two of one node.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where there are not enough.
+    pub(super) fn claim_two() -> Result<(Self, Self), HarnessError> {
+        let mut claimed = Self::claim(2)?.into_iter();
+        #[expect(clippy::expect_used, reason = "fewer than asked for are an error")]
+        let mut next = || claimed.next().expect("two ports");
+        Ok((next(), next()))
+    }
+
     fn try_claim(port: u16) -> io::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let claim = UdpSocket::bind(address)?;

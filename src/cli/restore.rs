@@ -14,7 +14,7 @@ use self::floors::Floor;
 use super::error::{CliError, Exit};
 use super::output::{Output, Table, or_dash};
 use super::serve::address;
-use crate::sequence::SequenceName;
+use crate::sequence::{Sequence, SequenceName};
 use crate::server::config::{API_LISTEN_DEFAULT, ConfigError, PEER_LISTEN_DEFAULT};
 use crate::server::offline::{Backup, Raise, Restored, restore};
 use crate::server::types::Address;
@@ -145,29 +145,49 @@ struct Report {
     sequences: Vec<Row>,
 }
 
+/// A sequence, as a person decides about it.
 #[derive(Debug, Serialize)]
 struct Row {
     sequence: SequenceName,
     /// The last value in the backup.
     high: Option<Number>,
-    /// The first that will be granted.
+    /// The first that will be granted, or would be.
     next: Option<Number>,
     retired: bool,
 }
 
+/// The headings of a row's cells.
+const HEADING: [&str; 4] = ["SEQUENCE", "LAST IN BACKUP", "NEXT", "RETIRED"];
+
+impl Row {
+    /// Of a sequence whose mark in the backup was this.
+    fn of((name, sequence): (&SequenceName, &Sequence), high: Option<u64>) -> Self {
+        let settings = &sequence.settings;
+        let number = |value| Number::new(value, settings.id_form());
+        Self {
+            sequence: name.clone(),
+            high: high.map(number),
+            next: settings.next_above(sequence.high).map(number),
+            retired: sequence.retired,
+        }
+    }
+
+    fn cells(&self) -> [String; 4] {
+        let retired = if self.retired { "yes" } else { "no" };
+        [
+            self.sequence.to_string(),
+            or_dash(self.high),
+            or_dash(self.next),
+            retired.to_owned(),
+        ]
+    }
+}
+
 impl Report {
     fn new(args: &Args, backup: &Backup, restored: &Restored) -> Self {
-        let row = |(name, sequence): (&SequenceName, &_)| {
-            let sequence: &crate::sequence::Sequence = sequence;
-            let settings = &sequence.settings;
-            let number = |value| Number::new(value, settings.id_form());
+        let row = |(name, sequence)| {
             let before = backup.table.get(name).and_then(|before| before.high);
-            Row {
-                sequence: name.clone(),
-                high: before.map(number),
-                next: settings.next_above(sequence.high).map(number),
-                retired: sequence.retired,
-            }
+            Row::of((name, sequence), before)
         };
         Self {
             cluster: restored.cluster.to_string(),
@@ -178,16 +198,9 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let heading = Table::new().row(["SEQUENCE", "LAST IN BACKUP", "NEXT", "RETIRED"]);
         let shown = self.sequences.iter().take(SHOWN_MAX);
-        let table = shown.fold(heading, |table, row| {
-            let retired = if row.retired { "yes" } else { "no" };
-            table.row([
-                row.sequence.to_string(),
-                or_dash(row.high),
-                or_dash(row.next),
-                retired.to_owned(),
-            ])
+        let table = shown.fold(Table::new().row(HEADING), |table, row| {
+            table.row(row.cells())
         });
         let Self {
             cluster,

@@ -1,6 +1,7 @@
 //! How a node with an empty directory becomes part of a cluster that is there: it asks any of its nodes for an id, as often as
 //! it takes. Its directory is one node however often it asks, so a lost answer costs nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::store::FormationRecord;
@@ -71,11 +72,10 @@ pub(super) async fn admitted(urls: &[String], own: Member) -> Result<FormationRe
 fn record(admitted: AdmittedBody, own: Member) -> Result<FormationRecord, JoinError> {
     let not_understood = |reason: String| JoinError::NotUnderstood { reason };
     let node = NodeId::from(admitted.id);
-    let mut members = std::collections::BTreeMap::new();
-    for member in admitted.members {
-        let (id, member) = member_of(member).map_err(not_understood)?;
-        members.insert(id, member);
-    }
+    let members = admitted.members.into_iter().map(member_of);
+    let mut members = members
+        .collect::<Result<BTreeMap<_, _>, _>>()
+        .map_err(not_understood)?;
     members.insert(node, own);
     let cluster = admitted.cluster.parse();
     let cluster = cluster.map_err(|error| not_understood(format!("{error}")))?;

@@ -43,6 +43,15 @@ fn marks(file: &Path) -> Vec<(String, Value)> {
     .collect()
 }
 
+/// A node that has its data here and has granted something, and where it serves.
+async fn leased_from(directory: &Path) -> (Node, String) {
+    let data_dir = directory.join("data");
+    let node = Node::start(&directory.join("log"), serve(&data_dir));
+    let url = wait_until_ready(&data_dir).await;
+    lease(std::slice::from_ref(&url)).await;
+    (node, url)
+}
+
 /// What is in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -103,10 +112,7 @@ async fn a_node_that_reaches_no_quorum_gives_no_backup() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_replaced_only_where_that_is_asked_for() {
     let guard = tempfile::tempdir().unwrap();
-    let data_dir = guard.path().join("data");
-    let _node = Node::start(&guard.path().join("log"), serve(&data_dir));
-    let url = wait_until_ready(&data_dir).await;
-    lease(std::slice::from_ref(&url)).await;
+    let (_node, url) = leased_from(guard.path()).await;
     let file = guard.path().join("photos.backup");
     fs::write(&file, "mine").unwrap();
     let path = file.to_str().unwrap();
@@ -237,10 +243,7 @@ async fn what_is_no_whole_backup_of_a_known_version_is_refused_with_one_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_no_larger_than_its_sequences() {
     let guard = tempfile::tempdir().unwrap();
-    let data_dir = guard.path().join("data");
-    let _node = Node::start(&guard.path().join("log"), serve(&data_dir));
-    let url = wait_until_ready(&data_dir).await;
-    lease(std::slice::from_ref(&url)).await;
+    let (_node, url) = leased_from(guard.path()).await;
     let bytes = |name: &str| {
         backed_up(&url, &guard.path().join(name))["bytes"]
             .as_u64()
@@ -262,10 +265,7 @@ async fn a_backup_is_no_larger_than_its_sequences() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_says_how_fast_sequences_rose_and_a_restore_makes_a_suggestion_of_it() {
     let guard = tempfile::tempdir().unwrap();
-    let data_dir = guard.path().join("data");
-    let _node = Node::start(&guard.path().join("log"), serve(&data_dir));
-    let url = wait_until_ready(&data_dir).await;
-    lease(std::slice::from_ref(&url)).await;
+    let (_node, url) = leased_from(guard.path()).await;
     let file = guard.path().join("photos.backup");
     let advance = [
         "sequence",

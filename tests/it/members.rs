@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use highwater::RangeCount;
@@ -11,21 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::node::{Node, serve, wait_until_ready, with, words};
-use crate::pages::printing;
+use crate::pages::{assert_prints, printing, run};
 use crate::world::{PATIENCE, POLL_INTERVAL, client, send, sequence, three_nodes};
-
-/// What a page's command prints, with everything that it calls `highwater` being the built binary.
-fn print(directory: &Path, command: &str, urls: &str) -> String {
-    let binary = env!("CARGO_BIN_EXE_highwater");
-    let script = format!("highwater() {{ {binary} \"$@\"; }}; {command}");
-    let said = Command::new("sh")
-        .args(["-c", &script])
-        .current_dir(directory)
-        .env("HIGHWATER_URL", urls)
-        .output()
-        .unwrap();
-    String::from_utf8(said.stdout).unwrap()
-}
 
 /// Waits until a command that only shows something prints this. What changes something is run once.
 async fn wait_until_printed(directory: &Path, (command, output): (&str, &str), urls: &str) {
@@ -34,12 +20,12 @@ async fn wait_until_printed(directory: &Path, (command, output): (&str, &str), u
         .iter()
         .any(|verb| command.contains(verb));
     loop {
-        let printed = print(directory, command, urls);
+        let (printed, said) = run(directory, urls, command);
         if printed == output {
             return;
         }
         let waits = only_shows && Instant::now() < deadline;
-        assert!(waits, "{command} printed {printed}");
+        assert!(waits, "{command} printed {printed}: {said}");
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -224,10 +210,10 @@ async fn a_restored_cluster_grows_and_gives_ids_above_its_own() {
     let url = wait_until_ready(&path.join("old")).await;
     let created = send("PUT", &format!("{url}/v1/sequences/p"), "", &[]).await;
     assert_eq!(created.status, 201);
-    print(path, "highwater backup b", &url);
+    run(path, &url, "highwater backup b");
     old.kill().await;
     let restore = "highwater restore b --data-dir 1 --advance-by 100 --old-cluster-is-stopped";
-    assert!(print(path, restore, &url).contains("101"));
+    assert!(run(path, &url, restore).0.contains("101"));
 
     let _first = Node::start(&path.join("1.log"), serve(&path.join("1")));
     let url = wait_until_ready(&path.join("1")).await;
@@ -237,8 +223,8 @@ async fn a_restored_cluster_grows_and_gives_ids_above_its_own() {
     );
     wait_until_ready(&path.join("2")).await;
 
-    assert_eq!(print(path, "highwater member add", &url), "node 2 votes\n");
-    assert_eq!(print(path, "highwater lease p", &url), "101 101\n");
+    assert_prints(path, &url, "highwater member add", "node 2 votes\n");
+    assert_prints(path, &url, "highwater lease p", "101 101\n");
 }
 
 // Whoever is admitted becomes a learner first, also while a change waits for just that.

@@ -68,19 +68,23 @@ pub(crate) fn printing(page: &str) -> Vec<(String, String)> {
     printing.collect()
 }
 
-/// Runs it as a shell does, in this directory and at this node.
-pub(crate) fn assert_prints(directory: &Path, url: &str, command: &str, output: &str) {
+/// Runs it as a shell does, in this directory and at these nodes. Gives what it printed, and what it said.
+pub(crate) fn run(directory: &Path, urls: &str, command: &str) -> (String, String) {
     let binary = env!("CARGO_BIN_EXE_highwater");
     let script = format!("highwater() {{ {binary} \"$@\"; }}; {command}");
     let said = Command::new("sh")
         .args(["-c", &script])
-        .env("HIGHWATER_URL", url)
+        .env("HIGHWATER_URL", urls)
         .current_dir(directory)
         .output()
         .unwrap();
-    let printed = String::from_utf8_lossy(&said.stdout);
-    let err = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(printed, output, "{command}: {err}");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(said.stdout), text(said.stderr))
+}
+
+pub(crate) fn assert_prints(directory: &Path, url: &str, command: &str, output: &str) {
+    let (printed, said) = run(directory, url, command);
+    assert_eq!(printed, output, "{command}: {said}");
 }
 
 #[tokio::test]

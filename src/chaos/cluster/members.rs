@@ -20,12 +20,9 @@ impl LocalCluster {
         // Each node that there ever was has a directory of its own.
         let before = self.gone.iter().chain(&self.nodes);
         let number = before.fold(1, |number, _| number + 1);
-        let mut ports = ClaimedPort::claim(2)?.into_iter();
-        let (Some(api), Some(peer)) = (ports.next(), ports.next()) else {
-            return Err(HarnessError::NoNetwork);
-        };
         let origin = NodeOrigin::Join(self.urls());
-        let mut node = NodeProcess::new(&self.directory, number, origin, (api, peer));
+        let ports = ClaimedPort::claim_two()?;
+        let mut node = NodeProcess::new(&self.directory, number, origin, ports);
         node.start(&self.program, &self.settings)?;
         let ready = node.data_dir.join("ready.json");
         loop {
@@ -49,11 +46,8 @@ impl LocalCluster {
     /// [`HarnessError`] where there are no ports, or its process cannot be signalled or started.
     pub async fn relocate(&mut self, id: u64) -> Result<(), HarnessError> {
         self.kill(&[id]).await?;
-        let mut ports = ClaimedPort::claim(2)?.into_iter();
-        if let Some(node) = self.nodes.iter_mut().find(|node| node.id == id)
-            && let (Some(api), Some(peer)) = (ports.next(), ports.next())
-        {
-            (node.api, node.peer) = (api, peer);
+        if let Some(node) = self.nodes.iter_mut().find(|node| node.id == id) {
+            (node.api, node.peer) = ClaimedPort::claim_two()?;
         }
         self.start(&[id])
     }

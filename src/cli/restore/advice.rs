@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::{SHOWN_MAX, more};
+use super::{HEADING, Row, SHOWN_MAX, more};
 use crate::cli::output::{Table, or_dash};
 use crate::sequence::{Sequence, SequenceName};
 use crate::server::offline::Backup;
-use crate::wire::Number;
 
 /// How many times what the rate makes of the age is suggested: rates change, and values that are skipped cost nothing.
 const CAUTION: u128 = 10;
@@ -28,17 +27,14 @@ pub(super) struct Advice {
     window_seconds: Option<u64>,
     /// What would do for every sequence.
     suggested_advance: u64,
-    sequences: Vec<Row>,
+    sequences: Vec<AdviceRow>,
 }
 
+/// A sequence, were nothing raised, and what is suggested.
 #[derive(Debug, Serialize)]
-struct Row {
-    sequence: SequenceName,
-    /// The last value in the backup.
-    high: Option<Number>,
-    /// The first that would be granted, were nothing raised.
-    next: Option<Number>,
-    retired: bool,
+struct AdviceRow {
+    #[serde(flatten)]
+    row: Row,
     suggested_advance: u64,
 }
 
@@ -51,17 +47,13 @@ impl Advice {
 
     fn at(backup: &Backup, age: Option<Duration>) -> Self {
         let rows = backup.table.iter().map(|(name, sequence)| {
-            let settings = &sequence.settings;
-            let number = |value| Number::new(value, settings.id_form());
-            Row {
-                sequence: name.clone(),
-                high: sequence.high.map(number),
-                next: settings.next_above(sequence.high).map(number),
-                retired: sequence.retired,
-                suggested_advance: suggested(backup, (name, sequence), age.unwrap_or_default()),
+            let suggested_advance = suggested(backup, (name, sequence), age.unwrap_or_default());
+            AdviceRow {
+                row: Row::of((name, sequence), sequence.high),
+                suggested_advance,
             }
         });
-        let sequences: Vec<Row> = rows.collect();
+        let sequences: Vec<AdviceRow> = rows.collect();
         let suggested = sequences.iter().map(|row| row.suggested_advance);
         let window_ms = backup.rises.window_ms;
         Self {
@@ -77,23 +69,11 @@ impl Advice {
     }
 
     pub(super) fn text(&self) -> String {
-        let heading = [
-            "SEQUENCE",
-            "LAST IN BACKUP",
-            "NEXT",
-            "RETIRED",
-            "SUGGESTED ADVANCE",
-        ];
+        let heading = HEADING.into_iter().chain(["SUGGESTED ADVANCE"]);
         let shown = self.sequences.iter().take(SHOWN_MAX);
-        let table = shown.fold(Table::new().row(heading), |table, row| {
-            let retired = if row.retired { "yes" } else { "no" };
-            table.row([
-                row.sequence.to_string(),
-                or_dash(row.high),
-                or_dash(row.next),
-                retired.to_owned(),
-                row.suggested_advance.to_string(),
-            ])
+        let table = shown.fold(Table::new().row(heading), |table, shown| {
+            let suggested = shown.suggested_advance.to_string();
+            table.row(shown.row.cells().into_iter().chain([suggested]))
         });
         let Self {
             cluster,

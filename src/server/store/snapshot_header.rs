@@ -57,6 +57,35 @@ struct HeaderWithoutSessions {
     sequences: u64,
 }
 
+impl From<HeaderWithoutSessions> for HeaderWithoutNodes {
+    fn from(older: HeaderWithoutSessions) -> Self {
+        Self {
+            last_log_id: older.last_log_id,
+            membership: older.membership,
+            table: older.table,
+            sequences: older.sequences,
+            sessions: 0,
+            keys: 0,
+        }
+    }
+}
+
+impl TryFrom<HeaderWithoutNodes> for HeaderFormat {
+    type Error = SnapshotError;
+
+    fn try_from(older: HeaderWithoutNodes) -> Result<Self, SnapshotError> {
+        Ok(Self {
+            last_log_id: older.last_log_id,
+            nodes: NodesFormat::of_members(&older.membership)?,
+            membership: older.membership,
+            table: older.table,
+            sequences: older.sequences,
+            sessions: older.sessions,
+            keys: older.keys,
+        })
+    }
+}
+
 impl NodesFormat {
     pub(super) fn of(table: &Table) -> Self {
         let known = table.nodes().iter();
@@ -98,28 +127,11 @@ pub(super) fn read(file: &mut impl Read) -> Result<HeaderFormat, SnapshotError> 
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic).map_err(SnapshotError::Read)?;
     if magic == *MAGIC_WITHOUT_SESSIONS {
-        let old = required::<HeaderWithoutSessions, HEADER_BYTES_MAX>(file)?;
-        return Ok(HeaderFormat {
-            last_log_id: old.last_log_id,
-            nodes: NodesFormat::of_members(&old.membership)?,
-            membership: old.membership,
-            table: old.table,
-            sequences: old.sequences,
-            sessions: 0,
-            keys: 0,
-        });
+        let older = required::<HeaderWithoutSessions, HEADER_BYTES_MAX>(file)?;
+        return HeaderWithoutNodes::from(older).try_into();
     }
     if magic == *MAGIC_WITHOUT_NODES {
-        let old = required::<HeaderWithoutNodes, HEADER_BYTES_MAX>(file)?;
-        return Ok(HeaderFormat {
-            last_log_id: old.last_log_id,
-            nodes: NodesFormat::of_members(&old.membership)?,
-            membership: old.membership,
-            table: old.table,
-            sequences: old.sequences,
-            sessions: old.sessions,
-            keys: old.keys,
-        });
+        return required::<HeaderWithoutNodes, HEADER_BYTES_MAX>(file)?.try_into();
     }
     if magic != *MAGIC {
         return Err(SnapshotError::Format);
