@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
 use super::HarnessError;
 use super::flow::{Flow, FlowFault};
@@ -34,9 +34,11 @@ impl Callers {
         self.lock().insert(node, pid);
     }
 
-    /// Which node has dialed this connection.
-    fn of(&self, connection: (SocketAddr, SocketAddr)) -> Option<u64> {
-        process::dialer_of(connection, &self.lock())
+    /// Which node has dialed this connection. To look takes long where the machine has many, and holds up no other.
+    async fn of(&self, connection: (SocketAddr, SocketAddr)) -> Option<u64> {
+        let pids = self.lock().clone();
+        let looked = spawn_blocking(move || process::dialer_of(connection, &pids));
+        looked.await.ok()?
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u32>> {
@@ -69,11 +71,14 @@ impl Network {
             let (flows, callers, node) = (Arc::clone(&flows), callers.clone(), port.node);
             let at = port.advertised;
             let link_of = move |from| {
-                let caller = callers.of((from, at))?;
-                Some(Link {
-                    requests: flows.get(&(caller, node))?.clone(),
-                    answers: flows.get(&(node, caller))?.clone(),
-                })
+                let (flows, callers) = (Arc::clone(&flows), callers.clone());
+                async move {
+                    let caller = callers.of((from, at)).await?;
+                    Some(Link {
+                        requests: flows.get(&(caller, node))?.clone(),
+                        answers: flows.get(&(node, caller))?.clone(),
+                    })
+                }
             };
             proxies.spawn(accept(listener, port.listens, link_of));
         }

@@ -103,14 +103,9 @@ pub(super) fn dialer_of(
 
 /// The inode of this socket in a table as proc(5) describes it. One port can lead to several others at once.
 fn inode_of(table: &str, (from, to): (SocketAddr, SocketAddr)) -> Option<&str> {
-    let ends = [in_table(from)?, in_table(to)?];
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, local, remote, .., inode] = fields.get(..10)? else {
-            return None;
-        };
-        (*local == ends[0] && *remote == ends[1]).then_some(*inode)
-    })
+    let ends = format!(" {} {} ", in_table(from)?, in_table(to)?);
+    let line = table.lines().find(|line| line.contains(&ends))?;
+    line.split_whitespace().nth(9)
 }
 
 /// An address as it stands in that table: as the machine has it in memory.

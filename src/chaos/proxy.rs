@@ -1,5 +1,6 @@
 //! A TCP proxy in front of a node, which does to its connections what networks do.
 
+use std::future::ready;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -78,7 +79,9 @@ impl Proxy {
             .map_err(|source| HarnessError::Proxy { source })?;
         let mut task = JoinSet::new();
         let same = link.clone();
-        task.spawn(accept(listener, to, move |_caller| Some(same.clone())));
+        task.spawn(accept(listener, to, move |_caller| {
+            ready(Some(same.clone()))
+        }));
         Ok(Self {
             address,
             link,
@@ -103,10 +106,10 @@ pub(super) async fn listen(at: SocketAddr) -> Result<TcpListener, HarnessError> 
 }
 
 /// Serves all who call over the link that each has. Who has none is turned away.
-pub(super) async fn accept(
+pub(super) async fn accept<L: Future<Output = Option<Link>> + Send + 'static>(
     listener: TcpListener,
     to: SocketAddr,
-    link_of: impl Fn(SocketAddr) -> Option<Link>,
+    link_of: impl Fn(SocketAddr) -> L,
 ) {
     let mut connections = JoinSet::new();
     loop {
@@ -117,12 +120,12 @@ pub(super) async fn accept(
             tokio::task::yield_now().await;
             continue;
         };
-        let Some(link) = link_of(address).filter(|link| !link.is_cut()) else {
-            continue;
-        };
+        let link = link_of(address);
         connections.spawn(async move {
-            // However a connection ends, its ends see that it did.
-            drop(link.serve(caller, to).await);
+            if let Some(link) = link.await.filter(|link| !link.is_cut()) {
+                // However a connection ends, its ends see that it did.
+                drop(link.serve(caller, to).await);
+            }
         });
     }
 }

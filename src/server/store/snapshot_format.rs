@@ -108,15 +108,9 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
         keys: count(state.table.keys().len()),
     };
     write_piece(&mut file, &header)?;
-    let mut piece = PieceFormat::new();
-    for (name, sequence) in state.table.iter() {
-        piece.push((name.clone(), sequence.clone()));
-        if piece.len() == PIECE_SEQUENCES_MAX {
-            write_piece(&mut file, &piece)?;
-            piece.clear();
-        }
-    }
-    if !piece.is_empty() {
+    let mut sequences = state.table.iter().peekable();
+    while sequences.peek().is_some() {
+        let piece: Vec<_> = sequences.by_ref().take(PIECE_SEQUENCES_MAX).collect();
         write_piece(&mut file, &piece)?;
     }
     for (id, session) in state.table.sessions().iter() {
