@@ -27,11 +27,17 @@ summary() {
     printf 'All %d steps passed in %d s.\n' "${#PASSED[@]}" "$SECONDS"
 }
 
-# Debian's packages for what cargo and the tests call. Only root can install; anybody else is told the command.
-install_packages() {
+# Debian's packages for what cargo calls.
+install_build_packages() {
     local wanted=()
     command -v cc >/dev/null || wanted+=(build-essential)
     command -v pkg-config >/dev/null || wanted+=(pkg-config)
+    install_debian "${wanted[@]}"
+}
+
+# Debian's packages for what the tests call.
+install_test_packages() {
+    local wanted=()
     command -v strace >/dev/null || wanted+=(strace)
     command -v curl >/dev/null || wanted+=(curl)
     command -v unshare >/dev/null || wanted+=(util-linux)
@@ -41,16 +47,36 @@ install_packages() {
     [[ -x /usr/sbin/mariadbd ]] || wanted+=(mariadb-server-core)
     command -v mariadb >/dev/null || wanted+=(mariadb-client-core)
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || wanted+=(postgresql)
-    if ((${#wanted[@]} == 0)); then
+    install_debian "${wanted[@]}"
+}
+
+# Servers take their time to be installed, which the checks need not wait for: begun here, ended by test_packages_are_there.
+begin_test_packages() {
+    INSTALL_LOG=$(mktemp)
+    install_test_packages >"$INSTALL_LOG" 2>&1 &
+    INSTALLING=$!
+}
+
+test_packages_are_there() {
+    local code=0
+    wait "$INSTALLING" || code=$?
+    cat "$INSTALL_LOG"
+    rm "$INSTALL_LOG"
+    return "$code"
+}
+
+# install_debian PACKAGE…: only root can; anybody else is told the command.
+install_debian() {
+    if (($# == 0)); then
         return
     fi
     if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
-        echo "missing on this machine: ${wanted[*]}; install with: sudo apt-get install ${wanted[*]}" >&2
+        echo "missing on this machine: $*; install with: sudo apt-get install $*" >&2
         return 1
     fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -q
-    apt-get install -y -q --no-install-recommends ca-certificates "${wanted[@]}"
+    apt-get install -y -q --no-install-recommends ca-certificates "$@"
 }
 
 # Built with little optimisation: it only starts the tests, and this halves the minutes its build takes.

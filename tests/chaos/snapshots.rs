@@ -88,7 +88,7 @@ async fn a_follower_far_behind_catches_up_over_a_slow_link_while_the_others_serv
     let crowd = Crowd::at(&world.cluster.urls_without(behind), 1);
     world.cluster.kill(&[behind]).await.unwrap();
     let left = wait_until_member(&world, leader, |member| member.snapshot_index.is_some()).await;
-    let missed = left.match_index.unwrap() + setting("SNAPSHOT_MISSED_ENTRIES").unwrap_or(1_000);
+    let missed = left.match_index.unwrap() + setting("SNAPSHOT_MISSED_ENTRIES").unwrap_or(500);
     wait_until_member(&world, leader, |member| {
         Some(missed) < member.snapshot_index
     })
@@ -266,7 +266,7 @@ async fn nodes_that_are_killed_while_a_snapshot_is_built_sent_or_installed_start
  {
     let mut world = world_with_sequences(3_000).await;
     let watched = Watched::at_each(&world, 1);
-    for round in 0..setting("SNAPSHOT_KILLS").unwrap_or(8) {
+    for round in 0..setting("SNAPSHOT_KILLS").unwrap_or(4) {
         let phase = Phase::ALL[round % Phase::ALL.len()];
         // Another point of it each time.
         let percent = u64::try_from(round * 37 % 100).unwrap();

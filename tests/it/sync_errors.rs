@@ -31,6 +31,9 @@ const STEPS: [(&str, &str); 5] = [
     ("fdatasync", "/superblock"),
 ];
 
+/// How long a lease waits that no node can serve.
+const LOST_AFTER: Duration = Duration::from_secs(1);
+
 /// How often all steps fail in turn, each time at another call; `HIGHWATER_TEST_FAULTS` asks for more.
 fn rounds() -> u32 {
     std::env::var("HIGHWATER_TEST_FAULTS").map_or(1, |text| text.parse().unwrap())
@@ -137,7 +140,12 @@ async fn one_failed_write_or_sync_ends_a_lone_node_before_it_acknowledges_anythi
     let program = faults.program(&tracing.each_ref().map(String::as_str));
     let mut cluster = lone_of(program, directory.path()).await;
     let sequence = world::sequence(&cluster, "p").await;
-    let client = world::client(&cluster);
+    // A lease is lost in each round, and nobody else can serve it.
+    let client = Client::builder()
+        .nodes(cluster.urls())
+        .deadline(LOST_AFTER)
+        .build()
+        .unwrap();
     let data_dir = cluster.data_dir(1).unwrap().display().to_string();
 
     let mut last = 0;
