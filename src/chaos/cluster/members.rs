@@ -1,12 +1,13 @@
 //! Nodes that come and go while the cluster serves.
 
 use std::fs;
+use std::mem;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{LocalCluster, NodeOrigin, NodeProcess, POLL_INTERVAL, Wait};
+use super::{LocalCluster, NodeOrigin, NodeProcess, POLL_INTERVAL, Wait, write_cluster_file};
 use crate::chaos::HarnessError;
 use crate::chaos::ports::ClaimedPort;
 
@@ -50,6 +51,22 @@ impl LocalCluster {
             (node.api, node.peer) = ClaimedPort::claim_two()?;
         }
         self.start(&[id])
+    }
+
+    /// Ends two nodes that the cluster file names, as by kill -9, and starts each where the other one was.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where a process cannot be signalled or started, or the file cannot be written.
+    pub async fn swap_addresses(&mut self, one: u64, other: u64) -> Result<(), HarnessError> {
+        self.kill(&[one, other]).await?;
+        let swapped = |node: &&mut NodeProcess| [one, other].contains(&node.id);
+        let mut swapped = self.nodes.iter_mut().filter(swapped);
+        if let (Some(one), Some(other)) = (swapped.next(), swapped.next()) {
+            mem::swap(&mut one.api, &mut other.api);
+            mem::swap(&mut one.peer, &mut other.peer);
+        }
+        write_cluster_file(&self.file, &self.nodes)?;
+        self.start(&[one, other])
     }
 
     /// Waits until a node has ended that was removed from the cluster, and counts it no more. Tells how it ended, and the

@@ -158,6 +158,7 @@ impl PeerService for Inbound {
     }
 
     async fn announce(&self, node: NodeId, member: Member, within: Duration) -> bool {
+        self.consensus.peers.found(node, &member);
         let deadline = Instant::now() + within;
         let moved = self.consensus.move_member(node, member, deadline);
         moved.await.is_ok()

@@ -62,8 +62,7 @@ struct Shared {
     limits: Limits,
     tasks: Tasks,
     links: Mutex<BTreeMap<NodeId, (Member, Arc<Link>)>>,
-    /// Where the members are reached now. openraft's clients know where they were when they were made.
-    book: Mutex<BTreeMap<NodeId, Member>>,
+    book: Mutex<Book>,
     promises: Promises,
 }
 
@@ -84,7 +83,7 @@ impl Peers {
 
     /// Keeps connections to these members open from now on, and to no others.
     pub(crate) fn keep(&self, members: &BTreeMap<NodeId, Member>) {
-        members.clone_into(&mut self.book());
+        self.book().keep(members);
         let mut links = self.links();
         links.retain(|id, _| members.contains_key(id));
         drop(links);
@@ -94,6 +93,12 @@ impl Peers {
                 self.link(*id, member);
             }
         }
+    }
+
+    /// A member says that it is reached elsewhere: whoever cannot reach it may be the one whose entries all others lack, and
+    /// until they have them the membership does not change.
+    pub(crate) fn found(&self, id: NodeId, member: &Member) {
+        self.book().find(id, member);
     }
 
     /// Calls a peer, and waits for its reply until the deadline.
@@ -163,7 +168,7 @@ impl Peers {
     /// The same node where it is reached now.
     pub(super) fn present(&self, to: NodeId, member: &Member) -> Member {
         let book = self.book();
-        let present = book.get(&to);
+        let present = book.get(to);
         let same = present.filter(|present| present.incarnation == member.incarnation);
         same.unwrap_or(member).clone()
     }
@@ -201,8 +206,8 @@ impl Peers {
         self.shared.limits
     }
 
-    fn book(&self) -> MutexGuard<'_, BTreeMap<NodeId, Member>> {
-        // It is only ever replaced whole.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // Nothing panics while it is held.
         self.shared
             .book
             .lock()
@@ -215,5 +220,65 @@ impl Peers {
             .links
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the members are reached now. openraft's clients know where they were when they were made.
+#[derive(Debug, Default)]
+struct Book {
+    members: BTreeMap<NodeId, Member>,
+    /// Those who say that they are elsewhere, until the membership says of them what is new.
+    found: BTreeMap<NodeId, Member>,
+}
+
+impl Book {
+    fn get(&self, id: NodeId) -> Option<&Member> {
+        self.found.get(&id).or_else(|| self.members.get(&id))
+    }
+
+    fn keep(&mut self, members: &BTreeMap<NodeId, Member>) {
+        let known = &self.members;
+        self.found
+            .retain(|id, _| members.contains_key(id) && members.get(id) == known.get(id));
+        members.clone_into(&mut self.members);
+    }
+
+    fn find(&mut self, id: NodeId, member: &Member) {
+        let known = self.members.get(&id);
+        if known.is_some_and(|known| known.incarnation == member.incarnation) {
+            self.found.insert(id, member.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_members_own_word_counts_until_the_membership_says_what_is_new() {
+        let at = |port: u16| Member {
+            api: format!("127.0.0.1:{port}").parse().unwrap(),
+            peer: format!("127.0.0.1:{}", port + 100).parse().unwrap(),
+            incarnation: Incarnation::from_bits(7),
+        };
+        let two = NodeId::from(2);
+        let mut book = Book::default();
+        book.keep(&[(two, at(1))].into());
+
+        book.find(two, &at(2));
+        book.keep(&[(two, at(1))].into());
+        assert_eq!(book.get(two), Some(&at(2)));
+        book.keep(&[(two, at(3))].into());
+        assert_eq!(book.get(two), Some(&at(3)));
+
+        let other = Member {
+            incarnation: Incarnation::from_bits(8),
+            ..at(4)
+        };
+        book.find(two, &other);
+        assert_eq!(book.get(two), Some(&at(3)), "another node");
+        book.keep(&BTreeMap::new());
+        assert_eq!(book.get(two), None);
     }
 }
