@@ -4,13 +4,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::consensus::Told;
 use super::store::FormationRecord;
 use super::types::{Member, NodeId};
 use crate::client::{BuildError, Client, ClientError};
 use crate::wire::{AdmitBody, AdmittedBody, AdmittedMemberBody};
 
 /// How long the nodes are asked before it is said that none answers.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two rounds of questions.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
 
@@ -50,7 +53,7 @@ pub(super) async fn admitted(urls: &[String], own: Member) -> Result<FormationRe
         api: own.api.to_string(),
         peer: own.peer.to_string(),
     };
-    let mut told = None;
+    let mut told = Told::default();
     loop {
         let error = match client.members().admit(&body).await {
             Ok(admitted) => return record(admitted, own),
@@ -59,11 +62,14 @@ pub(super) async fn admitted(urls: &[String], own: Member) -> Result<FormationRe
                     reason: problem.detail,
                 });
             }
+            // That it may have been admitted makes no difference: it asks again.
+            Err(ClientError::Unavailable { last, .. } | ClientError::Unknown { last, .. }) => {
+                last.to_string()
+            }
             Err(error) => error.to_string(),
         };
-        if told.as_ref() != Some(&error) {
+        if told.is_due(&error, Instant::now()) {
             tracing::info!(error, "waiting for the cluster to admit this node");
-            told = Some(error);
         }
         tokio::time::sleep(ROUND_PAUSE).await;
     }

@@ -31,6 +31,8 @@ mod import;
 #[cfg(test)]
 mod inspect;
 #[cfg(test)]
+mod joining;
+#[cfg(test)]
 mod keys;
 #[cfg(test)]
 mod load;

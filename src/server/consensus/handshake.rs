@@ -164,6 +164,23 @@ pub(crate) enum Refusal {
     },
 }
 
+impl Refusal {
+    /// The same as the node says it that is on the other side.
+    pub(super) fn reversed(self) -> Self {
+        match self {
+            Self::OtherVersion { theirs, yours } => Self::OtherVersion {
+                theirs: yours,
+                yours: theirs,
+            },
+            Self::OtherCluster { theirs, yours } => Self::OtherCluster {
+                theirs: yours,
+                yours: theirs,
+            },
+            same => same,
+        }
+    }
+}
+
 /// Why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {

@@ -5,16 +5,17 @@
 //! nothing is soon the oldest. Those who were let in have places that no stranger can take.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use super::frame::{Connection, Limits};
 use super::handshake::{
@@ -23,6 +24,7 @@ use super::handshake::{
 use super::probe::{Probe, ProbeReply};
 use super::promises::Meeting;
 use super::service::PeerService;
+use super::told::Told;
 use super::{append, calls, snapshot};
 use crate::server::config::Timing;
 use crate::server::store::Identity;
@@ -58,6 +60,7 @@ impl<S: PeerService> Listener<S> {
     /// Accepts connections until it is dropped.
     pub(crate) async fn serve(self, socket: TcpListener) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let told = Arc::default();
         let mut handshakes = Handshakes::default();
         loop {
             match socket.accept().await {
@@ -66,6 +69,7 @@ impl<S: PeerService> Listener<S> {
                         listener: self.clone(),
                         limits: self.timing.into(),
                         places: Arc::clone(&places),
+                        told: Arc::clone(&told),
                     };
                     self.tasks.spawn(door.admit(stream, handshakes.begin()));
                 }
@@ -105,6 +109,8 @@ struct Door<S> {
     limits: Limits,
     /// For those who are let in.
     places: Arc<Semaphore>,
+    /// Whom all of them have refused.
+    told: Arc<Mutex<Told>>,
 }
 
 /// Who was let in.
@@ -147,12 +153,10 @@ impl<S: PeerService> Door<S> {
         let mut connection = Connection::new(stream, HELLO_BYTES_MAX)?;
         let hello = match handshake::receive(&mut connection).await {
             Ok(hello) => hello,
-            Err(HandshakeError::Refused(Refusal::OtherVersion { theirs, yours })) => {
-                // Seen from the other side. It reads no more than this frame's version.
-                let refusal = Refusal::OtherVersion {
-                    theirs: yours,
-                    yours: theirs,
-                };
+            Err(HandshakeError::Refused(seen_here)) => {
+                // It reads no more than this frame's version.
+                let refusal = seen_here.reversed();
+                self.tell(&connection.peer()?, seen_here);
                 handshake::answer(&mut connection, &Answer::Refused(refusal)).await?;
                 return Ok(None);
             }
@@ -177,11 +181,27 @@ impl<S: PeerService> Door<S> {
                     }))
                 }
                 Err(refusal) => {
-                    debug!(peer = %hello.from.node, error = %refusal, "peer refused");
+                    let peer = hello.from.node;
+                    match refusal {
+                        // Each start of a cluster passes through these.
+                        Refusal::NotFormed | Refusal::Starting => {
+                            debug!(%peer, error = %refusal, "peer not let in yet");
+                        }
+                        _ => self.tell(&peer, refusal.reversed()),
+                    }
                     handshake::answer(&mut connection, &Answer::Refused(refusal)).await?;
                     Ok(None)
                 }
             },
+        }
+    }
+
+    fn tell(&self, peer: &impl Display, seen_here: Refusal) {
+        let error = seen_here.to_string();
+        // Nothing panics while it is held.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_due(&error, Instant::now()) {
+            warn!(%peer, error, "peer refused");
         }
     }
 

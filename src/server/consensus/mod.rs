@@ -18,6 +18,7 @@ mod relief;
 mod retention;
 mod status;
 mod tending;
+mod told;
 mod transfer;
 
 mod protocol;
@@ -67,6 +68,7 @@ pub(crate) use protocol::{Call, ForwardReply, HandOverRefusal, NodeStatus, ReadI
 pub(crate) use retention::Retention;
 pub(crate) use service::Forwarded;
 pub(crate) use status::{ClusterView, MemberView};
+pub(crate) use told::Told;
 pub(crate) use transfer::HandOverError;
 
 use self::inbound::LastAppend;
