@@ -207,7 +207,7 @@ impl Node {
         )));
         consensus.run();
         self.keep(&consensus, &plan);
-        let recovered = self.watch_recovery(consensus.clone(), store.last_log_id);
+        let recovered = self.watch_recovery((consensus.clone(), plan.clone()), store.last_log_id);
         let pace = Pace::new(consensus.tables().clone());
         self.tasks.spawn(pace.clone().run(recovered.clone()));
         self.service.send_replace(Some(Arc::new(Service {
@@ -285,7 +285,7 @@ impl Node {
 
     fn watch_recovery(
         &self,
-        consensus: Consensus,
+        (consensus, plan): (Consensus, Plan),
         started_with: Option<LogId>,
     ) -> watch::Receiver<bool> {
         let (recovered, seen) = watch::channel(false);
@@ -293,6 +293,7 @@ impl Node {
             // The only error is Raft's end, which ends the process.
             if consensus.recovered(started_with).await.is_ok() {
                 tracing::info!("recovered");
+                consensus.compare_members(&plan);
                 recovered.send_replace(true);
             }
         });

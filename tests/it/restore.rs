@@ -397,18 +397,32 @@ fn file_of(path: &Path, ports: &[&[ClaimedPort]]) {
     fs::write(path, text).unwrap();
 }
 
+/// Three directories, restored from three backups that a node gave while it served.
+async fn restored_from_three_backups(directory: &Path) -> Vec<PathBuf> {
+    let at = |name: String| directory.join(name);
+    let node = Node::start(&at("old.log".to_owned()), serve(&at("old".to_owned())));
+    let url = wait_until_ready(&at("old".to_owned())).await;
+    let mut restored = Vec::new();
+    for number in 1..=3 {
+        lease(std::slice::from_ref(&url)).await;
+        let (file, target) = (
+            at(format!("{number}.backup")),
+            at(format!("restored-{number}")),
+        );
+        backed_up(&url, &file);
+        make(&file, &target, &["--advance-by", "10"]);
+        restored.push(target);
+    }
+    assert!(node.terminate().await.success());
+    restored
+}
+
 // camunda/camunda#14509, etcd-io/etcd#9096: members that were restored from backups of different moments are no cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_were_restored_each_by_itself_refuse_one_another_and_say_why() {
     let guard = tempfile::tempdir().unwrap();
     let at = |name: &str| guard.path().join(name);
-    let data_dir = made(guard.path(), "data").await;
-    let file = at("photos.backup");
-    backup_of(&data_dir, &file);
-    let directories: Vec<PathBuf> = (1..=3).map(|id| at(&format!("restored-{id}"))).collect();
-    for (directory, by) in directories.iter().zip(["10", "20", "30"]) {
-        make(&file, directory, &["--advance-by", by]);
-    }
+    let directories = restored_from_three_backups(guard.path()).await;
     let ports = ClaimedPort::claim(6).unwrap();
     let ports: Vec<&[ClaimedPort]> = ports.chunks(2).collect();
     file_of(&at("cluster.toml"), &ports);
@@ -443,6 +457,9 @@ async fn members_that_were_restored_each_by_itself_refuse_one_another_and_say_wh
             .json();
         assert_eq!(shown["cluster"], clusters[place]);
         assert_eq!(shown["members"].as_array().unwrap().len(), 1, "{shown:#}");
+        // Its file promises more than there is.
+        let alone = "no member of this cluster, which serves without: 2, 3; have each join";
+        nodes[place].wait_until_said(alone, 1).await;
         urls.push(url);
     }
     // Who asks both is told that they are two.

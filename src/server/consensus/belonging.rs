@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::Consensus;
 use super::formation::{FormationError, Plan, Replies, ask_all};
 use crate::server::store::FormationRecord;
 use crate::server::types::Incarnation;
@@ -53,6 +54,28 @@ pub(crate) async fn refused(plan: &Plan, record: Option<&FormationRecord>) -> Fo
         }
     }
     std::future::pending().await
+}
+
+impl Consensus {
+    /// Says so where the cluster file names nodes that are no members, once this node knows who is: naming them makes none of
+    /// them one, and a node that was restored serves alone whatever its file says.
+    pub(crate) fn compare_members(&self, plan: &Plan) {
+        let membership = self.membership();
+        let others = plan.members.keys().filter(|id| **id != plan.node);
+        let strangers = others.filter(|id| membership.get_node(id).is_none());
+        let strangers: Vec<String> = strangers.map(ToString::to_string).collect();
+        if !strangers.is_empty() {
+            let what = format!(
+                "no member of this cluster, which serves without: {}; have each join, by serve --join on an empty directory and \
+                 member add, or take it out of the file",
+                strangers.join(", ")
+            );
+            tracing::warn!(
+                error = what,
+                "the cluster file names others than the members"
+            );
+        }
+    }
 }
 
 fn judge(plan: &Plan, record: &FormationRecord, replies: &Replies) -> Belonging {
