@@ -15,6 +15,8 @@ mod identity;
 #[cfg(test)]
 mod large;
 #[cfg(test)]
+mod large_join;
+#[cfg(test)]
 mod member_faults;
 #[cfg(test)]
 mod members;

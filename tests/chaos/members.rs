@@ -93,7 +93,7 @@ impl World {
     }
 
     /// Waits for the end of a node that was removed, and sees why it ended.
-    async fn see_off(&mut self, node: u64) {
+    pub(crate) async fn see_off(&mut self, node: u64) {
         // It may have been killed just then.
         self.cluster.start(&[node]).unwrap();
         let ended = self.cluster.left(node, PATIENCE).await.unwrap();

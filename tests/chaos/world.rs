@@ -32,9 +32,16 @@ pub(crate) struct World {
 impl World {
     /// Three nodes.
     pub(crate) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// The same, started with these settings.
+    pub(crate) async fn with(settings: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let cluster = LocalCluster::create(directory.path(), ClusterSize::Three, program());
-        Self::start(cluster.unwrap(), directory).await
+        let mut cluster = cluster.unwrap();
+        cluster.serve_with(settings);
+        Self::start(cluster, directory).await
     }
 
     /// Nodes with a network between them that can be made to fail.

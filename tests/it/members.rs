@@ -229,20 +229,35 @@ async fn a_restored_cluster_grows_and_gives_ids_above_its_own() {
 
 // Whoever is admitted becomes a learner first, also while a change waits for just that.
 #[tokio::test]
-async fn a_node_that_was_admitted_and_never_started_is_removed_at_once() {
+async fn nodes_that_were_admitted_and_never_started_are_removed_at_once_and_leave_their_room() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = three_nodes(directory.path()).await;
     let url = format!("{}/v1/cluster/members", cluster.urls()[0]);
-
-    for (incarnation, id) in (1..=5_u128).zip(4..) {
+    let admit = async |incarnation: u128| {
         let node = json!({
             "incarnation": format!("{incarnation:032x}"),
             "api": "127.0.0.1:9",
             "peer": "127.0.0.1:9",
         });
-        let admitted = send("POST", &url, &node.to_string(), &[]).await;
-        assert_eq!(admitted.json()["id"], id, "{}", admitted.json());
-        let removed = send("DELETE", &format!("{url}/{id}"), "", &[]).await;
-        assert_eq!(removed.json(), json!({ "changed": true }));
+        send("POST", &url, &node.to_string(), &[]).await
+    };
+    let remove = async |id: u64| send("DELETE", &format!("{url}/{id}"), "", &[]).await.json();
+    for id in 4..=8_u64 {
+        assert_eq!(admit(id.into()).await.json()["id"], id);
+        assert_eq!(remove(id).await, json!({ "changed": true }));
+    }
+
+    // As many as there may be, beside the three.
+    for id in 9..=21_u64 {
+        assert_eq!(admit(id.into()).await.json()["id"], id);
+    }
+    let one_more = admit(22).await;
+    assert_eq!(
+        (one_more.status, one_more.field("code")),
+        (409, "too_many_nodes".to_owned())
+    );
+    for (gone, id) in (9..=21_u64).zip(22_u64..) {
+        assert_eq!(remove(gone).await, json!({ "changed": true }));
+        assert_eq!(admit(id.into()).await.json()["id"], id);
     }
 }
