@@ -135,9 +135,8 @@ async fn a_node_removed_while_it_was_cut_off_ends_when_it_is_back_and_has_begun_
 
     world.see_off(gone).await;
     assert!(has_voted_for_a_leader(&data_dir).await, "it began a term");
-    let refused = format!(
-        "error=\"node {gone} was removed from the cluster, and its id is never used again\""
-    );
+    let refused =
+        format!("peer refused peer={gone} error=node {gone} was removed from the cluster");
     let logs = others.map(|node| world.log_of(node));
     assert!(logs.iter().any(|log| log.contains(&refused)), "{logs:?}");
     watched.leave(&world).await;

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io;
+use std::mem::discriminant;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -156,7 +157,7 @@ impl<S: PeerService> Door<S> {
             Err(HandshakeError::Refused(seen_here)) => {
                 // It reads no more than this frame's version.
                 let refusal = seen_here.reversed();
-                self.tell(&connection.peer()?, seen_here);
+                self.tell(&connection.peer()?.ip(), seen_here);
                 handshake::answer(&mut connection, &Answer::Refused(refusal)).await?;
                 return Ok(None);
             }
@@ -183,9 +184,9 @@ impl<S: PeerService> Door<S> {
                 Err(refusal) => {
                     let peer = hello.from.node;
                     match refusal {
-                        // Each start of a cluster passes through these.
-                        Refusal::NotFormed | Refusal::Starting => {
-                            debug!(%peer, error = %refusal, "peer not let in yet");
+                        // Each start of a cluster passes through the first two. Who found the last has said more.
+                        Refusal::NotFormed | Refusal::Starting | Refusal::RolledBack { .. } => {
+                            debug!(%peer, error = %refusal, "peer refused");
                         }
                         _ => self.tell(&peer, refusal.reversed()),
                     }
@@ -197,11 +198,12 @@ impl<S: PeerService> Door<S> {
     }
 
     fn tell(&self, peer: &impl Display, seen_here: Refusal) {
-        let error = seen_here.to_string();
+        // Where it calls from is another port each time.
+        let what = format!("{peer} {:?}", discriminant(&seen_here));
         // Nothing panics while it is held.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_due(&error, Instant::now()) {
-            warn!(%peer, error, "peer refused");
+        if told.is_due(&what, Instant::now()) {
+            warn!(%peer, error = %seen_here, "peer refused");
         }
     }
 
