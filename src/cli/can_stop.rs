@@ -92,6 +92,7 @@ mod tests {
             term: 3,
             members,
             tolerates_loss_of: None,
+            feature_level: 1,
         }
     }
 

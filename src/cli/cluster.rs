@@ -84,6 +84,7 @@ fn text(cluster: &ClusterBody) -> String {
         term,
         members,
         tolerates_loss_of,
+        feature_level,
     } = cluster;
     let leader = leader.map_or_else(|| "no leader".to_owned(), |id| format!("leader {id}"));
     let mut text =
@@ -91,8 +92,30 @@ fn text(cluster: &ClusterBody) -> String {
     if let Some(losses) = tolerates_loss_of {
         text.push_str(&format!("tolerates the loss of {losses} more\n"));
     }
+    if let Some(levels) = levels(*feature_level, members) {
+        text.push_str(&levels);
+    }
     text.push_str(&members_table(members).to_string());
     text
+}
+
+/// Who knows which feature level, where that is not just the one in use.
+fn levels(in_use: u32, members: &[MemberBody]) -> Option<String> {
+    let (first, others) = members.split_first()?;
+    let first = first.feature_level_max;
+    let alike = others.iter().all(|other| other.feature_level_max == first);
+    let known = match first {
+        Some(known) if alike && known == in_use => return None,
+        Some(known) if alike => format!("every member knows {known}"),
+        _ => {
+            let known = members.iter().map(|member| match member.feature_level_max {
+                Some(known) => format!("node {} knows {known}", member.id),
+                None => format!("node {} does not say", member.id),
+            });
+            known.collect::<Vec<_>>().join(", ")
+        }
+    };
+    Some(format!("feature level {in_use} in use; {known}\n"))
 }
 
 /// One row a member.
@@ -152,13 +175,34 @@ mod tests {
                 ..MemberBody::unknown(1, MemberRole::Follower)
             }],
             tolerates_loss_of: None,
+            feature_level: 1,
         };
 
         assert_eq!(
             text(&cluster),
             "cluster c, epoch 1, no leader, term 3, seen by node 2\n\
+             feature level 1 in use; node 1 does not say\n\
              ID  ROLE      API             PEER            REACHABLE  MATCH  LAG  VERSION\n\
              1   follower  127.0.0.1:7101  127.0.0.1:7201  -          17     -    -\n"
+        );
+    }
+    #[test]
+    fn feature_levels_are_told_where_something_is_to_be_known_of_them() {
+        let told = |levels: &[Option<u32>]| {
+            let members = (1..).zip(levels);
+            let members = members.map(|(id, level)| MemberBody {
+                feature_level_max: *level,
+                ..MemberBody::unknown(id, MemberRole::Follower)
+            });
+            super::levels(1, &members.collect::<Vec<_>>())
+        };
+        let line = |text: &str| Some(format!("feature level 1 in use; {text}\n"));
+
+        assert_eq!(told(&[Some(1), Some(1)]), None);
+        assert_eq!(told(&[Some(2), Some(2)]), line("every member knows 2"));
+        assert_eq!(
+            told(&[Some(2), Some(1), None]),
+            line("node 1 knows 2, node 2 knows 1, node 3 does not say")
         );
     }
 }

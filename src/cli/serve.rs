@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::error::{CliError, Exit};
 use crate::client::Client;
+use crate::sequence::FeatureLevel;
 use crate::server;
 use crate::server::config::{
     API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, ConfigError, DiskFloor, Entry, Exposure,
@@ -87,6 +88,10 @@ pub(super) struct Args {
     /// default
     #[arg(long, value_name = "N", env = "HIGHWATER_SNAPSHOT_ENTRIES")]
     pub(super) snapshot_entries: Option<u64>,
+    /// Know no later feature level than this one, although the program does: as long as one member does not know a level, the
+    /// cluster keeps off it, and every node can go back to a program that does not know it
+    #[arg(long, value_name = "N", env = "HIGHWATER_FEATURE_LEVEL_MAX")]
+    pub(super) feature_level_max: Option<u32>,
     /// How log lines are written, to standard error
     #[arg(
         long,
@@ -115,6 +120,7 @@ struct FileSettings {
     auto_create: Option<bool>,
     disk_free_mib_min: Option<u64>,
     snapshot_entries: Option<u64>,
+    feature_level_max: Option<u32>,
 }
 
 pub(super) fn run(args: Args) -> Result<Exit, CliError> {
@@ -229,6 +235,10 @@ fn config(args: Args) -> Result<Config, CliError> {
     }
     if let Some(entries) = args.snapshot_entries.or(file.snapshot_entries) {
         config.snapshot_interval = SnapshotInterval::from_entries(entries)?;
+    }
+    if let Some(level) = args.feature_level_max.or(file.feature_level_max) {
+        let known = FeatureLevel::known(level);
+        config.level_max = known.ok_or(ConfigError::FeatureLevel { level })?;
     }
     Ok(config)
 }

@@ -7,8 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EntryId, IdForm, ImportParts, Imported, NodeCard, Origin, Range, RangeCount, Sequence,
-    SequenceName, SessionId, Settings,
+    EntryId, FeatureLevel, IdForm, ImportParts, Imported, NodeCard, Origin, Range, RangeCount,
+    Sequence, SequenceName, SessionId, Settings,
 };
 
 /// The most leases of one command: with the longest names they are still one batch.
@@ -90,6 +90,11 @@ pub(crate) enum Command {
     Import {
         /// Which, in order.
         parts: ImportParts,
+    },
+    /// Let the log hold the commands of this feature level, for ever. Proposed where every member knows it.
+    RaiseLevel {
+        /// At least.
+        to: FeatureLevel,
     },
 }
 
@@ -244,6 +249,11 @@ pub(crate) enum Outcome {
     Imported {
         /// One for each part, in order.
         parts: Vec<Imported>,
+    },
+    /// The log may hold the commands of this feature level.
+    LevelRaised {
+        /// The one in use, which may be later than the one asked for.
+        level: FeatureLevel,
     },
 }
 

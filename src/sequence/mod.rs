@@ -10,6 +10,8 @@ mod batch;
 mod command;
 #[cfg(feature = "server")]
 mod import;
+#[cfg(feature = "server")]
+mod level;
 mod name;
 mod range;
 mod settings;
@@ -31,6 +33,8 @@ pub(crate) use command::{
 };
 #[cfg(feature = "server")]
 pub(crate) use import::{ImportPart, ImportParts, ImportPartsError, Imported, NamedSettings};
+#[cfg(feature = "server")]
+pub(crate) use level::{FeatureLevel, LaterLevel};
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 pub use range::{Range, RangeCount, RangeError};
 pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};

@@ -63,11 +63,13 @@ impl PartsSum {
         let TableHeader {
             epoch,
             state_time_ms,
+            level,
         } = header;
         let mut layout = Layout::of(b'H');
         layout.number(epoch);
         layout.number(state_time_ms);
         layout.number(next_node);
+        layout.number(level.get().into());
         StateHash(self.0.wrapping_add(layout.hash()))
     }
 }
@@ -211,7 +213,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::sequence::{RangeCount, Settings, Table};
+    use crate::sequence::{FeatureLevel, RangeCount, Settings, Table};
 
     fn sequence() -> Sequence {
         Sequence {
@@ -240,9 +242,10 @@ mod tests {
         let header = TableHeader {
             epoch: 3,
             state_time_ms: 4,
+            level: FeatureLevel::from_number(5).unwrap(),
         };
         let golden = [
-            "48 0300000000000000 0400000000000000 0100000000000000",
+            "48 0300000000000000 0400000000000000 0100000000000000 0500000000000000",
             "53 0200000000000000 6162 \
              0100000000000000 0200000000000000 e803000000000000 0000000000000000 3200000000000000 \
              01 0700000000000000 01 0900000000000000 00",
@@ -262,6 +265,22 @@ mod tests {
         let sum = golden.map(hash).into_iter().fold(0, u128::wrapping_add);
         assert_eq!(table.state_hash(), StateHash(sum));
         assert_eq!(table.state_hash().to_string(), format!("{sum:032x}"));
+    }
+
+    /// Each differs from the default in one field.
+    fn other_headers() -> [TableHeader; 3] {
+        let header = TableHeader::default();
+        [
+            TableHeader { epoch: 2, ..header },
+            TableHeader {
+                state_time_ms: 1,
+                ..header
+            },
+            TableHeader {
+                level: FeatureLevel::from_number(2).unwrap(),
+                ..header
+            },
+        ]
     }
 
     #[test]
@@ -315,15 +334,8 @@ mod tests {
             table_of(&[("p", sequence())], header),
             table_of(&[("q", sequence())], header),
             table_of(&[("p", sequence()), ("q", sequence())], header),
-            table_of(&[("p", sequence())], TableHeader { epoch: 2, ..header }),
-            table_of(
-                &[("p", sequence())],
-                TableHeader {
-                    state_time_ms: 1,
-                    ..header
-                },
-            ),
         ];
+        tables.extend(other_headers().map(|header| table_of(&[("p", sequence())], header)));
         tables.extend(others.map(|other| table_of(&[("p", other)], header)));
 
         let mut known: BTreeMap<String, &Table> = BTreeMap::new();

@@ -12,11 +12,11 @@ mod sessions;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use imbl::OrdMap;
-use serde::{Deserialize, Serialize};
-
 use super::state_hash::{Part, PartsSum, StateHash};
-use super::{Applied, Batch, Command, EntryId, Outcome, Refusal, SequenceName, SessionId};
+use super::{
+    Applied, Batch, Command, EntryId, FeatureLevel, Outcome, Refusal, SequenceName, SessionId,
+};
+use imbl::OrdMap;
 
 pub(crate) use keys::{Kept, Keys};
 pub(crate) use nodes::{KnownNode, NodeCard};
@@ -43,12 +43,14 @@ pub(crate) struct Position {
 }
 
 /// What the table holds beside its sequences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableHeader {
     /// Generation of the cluster's history; a restore raises it.
     pub(crate) epoch: u64,
     /// The sum of all entries' elapsed time. It only orders expiry; it is nobody's clock.
     pub(crate) state_time_ms: u64,
+    /// Which commands the log may hold. It never falls.
+    pub(crate) level: FeatureLevel,
 }
 
 impl Default for TableHeader {
@@ -56,6 +58,7 @@ impl Default for TableHeader {
         Self {
             epoch: 1,
             state_time_ms: 0,
+            level: FeatureLevel::FIRST,
         }
     }
 }
@@ -131,10 +134,11 @@ impl Table {
     }
 
     /// The same sequences at the beginning of an epoch: sessions, request keys and whatever else belongs to one cluster's
-    /// life are no part of it.
+    /// life are no part of it. The feature level is, because of what the sequences may hold.
     pub(crate) fn restored(&self, epoch: u64) -> Self {
         let header = TableHeader {
             epoch,
+            level: self.header.level,
             ..TableHeader::default()
         };
         let mut restored = Self {

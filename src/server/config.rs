@@ -12,6 +12,7 @@ use self::cluster_file::NODES_MAX;
 pub(crate) use self::cluster_file::{ClusterFile, toml_reason};
 
 use super::types::{Address, NodeId};
+use crate::sequence::FeatureLevel;
 
 /// The API's address unless told otherwise.
 pub(crate) const API_LISTEN_DEFAULT: &str = "127.0.0.1:7101";
@@ -47,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) disk_free_min: DiskFloor,
     /// After how many entries a snapshot is taken.
     pub(crate) snapshot_interval: SnapshotInterval,
+    /// The latest feature level that it claims to know.
+    pub(crate) level_max: FeatureLevel,
 }
 
 /// How a node comes into a cluster, as long as its directory is in none.
@@ -110,6 +113,7 @@ impl Config {
             auto_create: AutoCreate::Off,
             disk_free_min: DiskFloor::default(),
             snapshot_interval: SnapshotInterval::default(),
+            level_max: FeatureLevel::LATEST,
         }
     }
 
@@ -239,6 +243,15 @@ pub(crate) enum ConfigError {
     SnapshotInterval {
         /// What was asked for.
         entries: u64,
+    },
+    /// A level that this program does not know.
+    #[error(
+        "feature level {level} is out of bounds: use 1 to {}",
+        FeatureLevel::LATEST
+    )]
+    FeatureLevel {
+        /// What was asked for.
+        level: u32,
     },
     /// The host of an address is not known.
     #[error("address {address} does not resolve: correct its host, or make this machine know it")]

@@ -6,7 +6,7 @@ use std::{fmt, io};
 use super::config::ConfigError;
 use super::consensus::{ConsensusError, Disowned, Diverged, FormationError};
 use super::joining::JoinError;
-use super::store::StoreError;
+use super::store::{StoreError, StoreFailed, StoreFailure};
 use super::types::Address;
 
 /// Why a node did not start, or ended.
@@ -92,8 +92,28 @@ pub(crate) enum ServerError {
 }
 
 impl ServerError {
+    /// What Raft says when it cannot start; if the store ended first, why that did.
+    pub(crate) fn raft(
+        error: ConsensusError,
+        failed: Option<&mut StoreFailed>,
+        path: &Path,
+    ) -> Self {
+        match failed.and_then(StoreFailed::now) {
+            Some(failure) => Self::store(path, failure),
+            None => error.into(),
+        }
+    }
+
+    /// What ended the store in this data directory.
+    pub(crate) fn store(path: &Path, failure: StoreFailure) -> Self {
+        match failure {
+            StoreFailure::Disk(source) => Self::disk(path, source),
+            StoreFailure::Level(later) => StoreError::from(later).into(),
+        }
+    }
+
     /// The error that ended the writing into this data directory.
-    pub(crate) fn disk(path: &Path, source: io::Error) -> Self {
+    fn disk(path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -259,6 +279,7 @@ mod tests {
         ConfigError::UnknownNode { .. } => [ConfigError::UnknownNode { node: node(4), known: "1, 2, 3".to_owned() }],
         ConfigError::DiskFloor { .. } => [ConfigError::DiskFloor { mib: 2_000_000 }],
         ConfigError::SnapshotInterval { .. } => [ConfigError::SnapshotInterval { entries: 99 }],
+        ConfigError::FeatureLevel { .. } => [ConfigError::FeatureLevel { level: 9 }],
         ConfigError::Heartbeat { .. } => [ConfigError::Heartbeat { millis: 5 }],
         ConfigError::Unresolved { .. } => [ConfigError::Unresolved {
             address: "HOST:7101".parse().unwrap(),

@@ -10,6 +10,7 @@ use super::consensus::Told;
 use super::store::FormationRecord;
 use super::types::{Member, NodeId};
 use crate::client::{BuildError, Client, ClientError};
+use crate::sequence::FeatureLevel;
 use crate::wire::{AdmitBody, AdmittedBody, AdmittedMemberBody};
 
 /// How long the nodes are asked before it is said that none answers.
@@ -43,7 +44,11 @@ pub(crate) enum JoinError {
 ///
 /// # Errors
 /// [`JoinError`] where asking again would not help.
-pub(super) async fn admitted(urls: &[String], own: Member) -> Result<FormationRecord, JoinError> {
+pub(super) async fn admitted(
+    urls: &[String],
+    own: Member,
+    level_max: FeatureLevel,
+) -> Result<FormationRecord, JoinError> {
     let client = Client::builder()
         .nodes(urls)
         .deadline(ASK_TIMEOUT)
@@ -52,6 +57,7 @@ pub(super) async fn admitted(urls: &[String], own: Member) -> Result<FormationRe
         incarnation: own.incarnation.to_string(),
         api: own.api.to_string(),
         peer: own.peer.to_string(),
+        feature_level_max: Some(level_max.get()),
     };
     let mut told = Told::default();
     loop {

@@ -171,7 +171,9 @@ impl Node {
             }
         };
         let record = consensus::form(&mut self.dir, &plan, &identity).await?;
-        let store = open_store(&self.dir)?;
+        // Opening reads and checks the whole log, so it may take seconds. Probes are answered meanwhile.
+        let open = || Store::open(&self.dir, self.config.level_max);
+        let store = tokio::task::block_in_place(open)?;
         // A directory that is refused is left as it was, so this comes after all that may refuse it.
         self.sockets.write_ready_file(self.dir.path(), plan.node)?;
         let (disk, disk_watch) = store.disk(space, self.config.disk_free_min.bytes());
@@ -191,7 +193,8 @@ impl Node {
             timing,
             Retention::with(self.config.snapshot_interval),
         )
-        .await?;
+        .await
+        .map_err(|error| ServerError::raft(error, self.failed.as_mut(), self.dir.path()))?;
 
         let (proposals, queue) = Proposer::queue();
         self.tasks
@@ -253,7 +256,7 @@ impl Node {
         let error = tokio::select! {
             // A disk that failed ends Raft too: the first reason is the one to tell.
             biased;
-            error = failed => ServerError::disk(self.dir.path(), error),
+            failure = failed => ServerError::store(self.dir.path(), failure),
             reason = consensus.ended() => ServerError::Ended { reason },
             refused = refused => refused.into(),
             diverged = consensus.diverged() => diverged.into(),
@@ -339,7 +342,7 @@ impl Node {
             peer,
             incarnation: self.dir.identity().incarnation,
         };
-        let record = joining::admitted(urls, own).await?;
+        let record = joining::admitted(urls, own, self.config.level_max).await?;
         let plan = self.plan_of(record.node);
         self.dir.adopt(record)?;
         identity.send_replace(self.dir.identity().clone());
@@ -390,9 +393,4 @@ impl Node {
         };
         Peers::new(local, self.config.timing, self.tasks.clone())
     }
-}
-
-fn open_store(dir: &DataDir) -> Result<Store, ServerError> {
-    // Opening reads and checks the whole log, so it may take seconds. Probes are answered meanwhile.
-    tokio::task::block_in_place(|| Store::open(dir)).map_err(ServerError::from)
 }

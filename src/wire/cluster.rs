@@ -19,6 +19,8 @@ pub struct ClusterBody {
     pub members: Vec<MemberBody>,
     /// How many more voters may be lost before grants stop; null without a leader.
     pub tolerates_loss_of: Option<u64>,
+    /// The feature level in use: which commands its log may hold.
+    pub feature_level: u32,
 }
 
 /// A node of the cluster.
@@ -42,6 +44,8 @@ pub struct MemberBody {
     pub lag: Option<u64>,
     /// The version of its program.
     pub version: Option<String>,
+    /// The latest feature level that it knows.
+    pub feature_level_max: Option<u32>,
     /// The last log index that its state holds.
     pub applied_index: Option<u64>,
     /// The hash of that state, 32 hexadecimal digits: nodes at one index have one hash.
@@ -70,6 +74,7 @@ impl MemberBody {
             match_index: None,
             lag: None,
             version: None,
+            feature_level_max: None,
             applied_index: None,
             state_hash: None,
             log_entries: None,
@@ -113,6 +118,9 @@ pub struct AdmitBody {
     pub api: String,
     /// Where its peers reach it, as `host:port`.
     pub peer: String,
+    /// The latest feature level that it knows: the first, where it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feature_level_max: Option<u32>,
 }
 
 /// The answer to it: what a node must know of a cluster to be part of it.

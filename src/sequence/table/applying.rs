@@ -8,9 +8,9 @@ use super::sequence::{Advance, Sequence};
 use super::sessions::Turn;
 use crate::sequence::state_hash::Part;
 use crate::sequence::{
-    Answered, Batch, BatchOutcome, Changes, Command, EntryId, GrantParts, ImportPart, Imported,
-    KeyedAnswer, NodeCard, Origin, Outcome, RangeCount, Refusal, RequestKey, SequenceName,
-    SessionId, Settings,
+    Answered, Batch, BatchOutcome, Changes, Command, EntryId, FeatureLevel, GrantParts, ImportPart,
+    Imported, KeyedAnswer, NodeCard, Origin, Outcome, RangeCount, Refusal, RequestKey,
+    SequenceName, SessionId, Settings,
 };
 
 /// One entry while it is applied.
@@ -103,6 +103,7 @@ impl<'table> Applying<'table> {
                         .collect(),
                 };
             }
+            Command::RaiseLevel { to } => Ok(self.raise_level(*to)),
         };
         done.unwrap_or_else(Outcome::Refused)
     }
@@ -229,6 +230,14 @@ impl<'table> Applying<'table> {
     fn admit(&mut self, node: &NodeCard) -> Result<Outcome, Refusal> {
         let Table { nodes, sum, .. } = &mut *self.table;
         nodes.admit(node, sum).map(|id| Outcome::Admitted { id })
+    }
+
+    fn raise_level(&mut self, to: FeatureLevel) -> Outcome {
+        let header = &mut self.table.header;
+        header.level = header.level.max(to);
+        Outcome::LevelRaised {
+            level: header.level,
+        }
     }
 
     fn import(&mut self, part: &ImportPart) -> Result<Imported, Refusal> {

@@ -972,6 +972,28 @@ impl Model {
     }
 }
 
+#[test]
+fn the_feature_level_rises_and_never_falls() {
+    let level = |number| FeatureLevel::from_number(number).unwrap();
+    let mut table = Table::default();
+    let before = table.state_hash();
+    assert_eq!(table.header().level, level(1));
+
+    for (to, expected) in [(1, 1), (3, 3), (2, 3), (3, 3)] {
+        let to = level(to);
+        let outcome = run(&mut table, vec![Command::RaiseLevel { to }]).remove(0);
+
+        let expected = level(expected);
+        assert_eq!(outcome, Outcome::LevelRaised { level: expected });
+        assert_eq!(table.header().level, expected);
+    }
+
+    assert_ne!(table.state_hash(), before, "I8");
+    assert_eq!(rebuilt(&table), table);
+    // What the sequences hold may be of that level.
+    assert_eq!(table.restored(9).header().level, level(3));
+}
+
 fn shapes() -> impl Strategy<Value = Settings> {
     (0..3_u64, 1..4_u64, 0..60_u64, 1..9_u32).prop_map(|(start, increment, extra, lease)| {
         Settings::new(start, increment, start + extra, count(lease)).unwrap()
@@ -1068,6 +1090,7 @@ fn expected(model: &mut Model, command: &Command) -> Result<Vec<Vec<u64>>, usize
         Command::Import { parts } => done(parts.iter().all(|part| model.import(part))),
         Command::OpenSession { .. }
         | Command::Admit { .. }
+        | Command::RaiseLevel { .. }
         | Command::GrantAllKeyed { .. }
         | Command::AdvanceKeyed { .. } => Ok(Vec::new()),
     }
@@ -1084,6 +1107,7 @@ fn answered(outcome: &Outcome) -> Result<Vec<Vec<u64>>, usize> {
         | Outcome::Retired { .. }
         | Outcome::Opened { .. }
         | Outcome::Admitted { .. }
+        | Outcome::LevelRaised { .. }
         | Outcome::Replayed { .. } => Ok(Vec::new()),
         Outcome::Imported { parts } => match parts[..] {
             [Imported::Done { .. }] => Ok(Vec::new()),

@@ -111,6 +111,7 @@ fn describe(service: &Service, view: ClusterView) -> ClusterBody {
             .map(|(id, member)| describe_member(id, leader, member))
             .collect(),
         tolerates_loss_of: leader.map(|_| spare),
+        feature_level: service.consensus.level().get(),
     }
 }
 
@@ -142,6 +143,7 @@ fn describe_member(id: NodeId, leader: Option<NodeId>, view: MemberView) -> Memb
         log_bytes: log.map(|log| log.bytes),
         log_bytes_appended: log.map(|log| log.appended_bytes),
         snapshot_index: log.and_then(|log| log.snapshot_index),
+        feature_level_max: view.status.as_ref().map(|status| status.level_max.get()),
         version: view.status.map(|status| status.version),
     }
 }

@@ -7,12 +7,14 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use self::cluster::{hand_over_kind, members_kind};
+use self::cluster::{hand_over_kind, level_kind, members_kind, older_node_kind};
 use super::backup::BACKUPS_MAX;
 use super::bodies::{ANSWERS_BYTES_MAX, BODIES_BYTES_MAX};
-use crate::sequence::{GrantPartsError, ImportPartsError, NameError, Refusal, SettingsError};
+use crate::sequence::{
+    GrantPartsError, ImportPartsError, LaterLevel, NameError, Refusal, SettingsError,
+};
 use crate::server::batcher::SubmitError;
-use crate::server::consensus::{HandOverError, MemberError, ReadError};
+use crate::server::consensus::{HandOverError, LevelError, MemberError, ReadError};
 use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, Problem, ProblemOutcome};
 
 /// The longest detail, in characters.
@@ -91,6 +93,11 @@ pub(super) enum ApiError {
     InvalidNodeId { text: String },
     #[error(transparent)]
     Members(#[from] MemberError),
+    #[error(transparent)]
+    Level(#[from] LevelError),
+    /// Of a node that wants to join.
+    #[error(transparent)]
+    OlderNode(#[from] LaterLevel),
 }
 
 /// What is fixed for a kind of error.
@@ -192,6 +199,8 @@ impl ApiError {
                 "GET /v1/cluster/members to see the members",
             ),
             Self::Members(error) => members_kind(error),
+            Self::Level(error) => level_kind(error),
+            Self::OlderNode(_) => older_node_kind(),
             Self::Read(error) => read_kind(error),
         }
     }
@@ -719,6 +728,7 @@ mod tests {
             cluster_cases::members_not_asked_for(),
             cluster_cases::members_not_changed(),
             cluster_cases::members_at_risk(),
+            cluster_cases::level_not_known(),
         ];
         cases.into_iter().flatten()
     }

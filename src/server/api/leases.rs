@@ -39,7 +39,7 @@ pub(super) async fn lease(
     let count = count(write.options.count, write.body.0.count)?;
     let part = GrantPart { sequence, count };
     let service = &write.service;
-    let submit = |command| service.batcher.submit(command, write.deadline);
+    let submit = |command| service.submit(command, write.deadline);
     let committed = match &write.key {
         Some(key) => {
             let parts = GrantParts::from(part.clone());
@@ -87,7 +87,7 @@ pub(super) async fn lease_all(
     let parts = parts(write.body)?;
     let key = write.key.as_ref().map(|key| key.of_leases(&parts));
     let command = grant_all(key, parts.clone(), &write.service);
-    let committed = write.service.batcher.submit(command, write.deadline);
+    let committed = write.service.submit(command, write.deadline);
     let Leased {
         grants,
         entry,

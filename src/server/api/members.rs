@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::extract::{Consistency, NoBody, Options, Write};
 use super::json::Object;
 use super::leases::mismatched;
-use crate::sequence::{Command, NodeCard, Outcome};
+use crate::sequence::{Command, FeatureLevel, NodeCard, Outcome};
 use crate::server::batcher::SubmitError;
 use crate::server::consensus::{MemberChange, MemberDone};
 use crate::server::types::{Address, Incarnation, NodeId};
@@ -50,8 +50,11 @@ pub(super) async fn admit(
     write.refuse_key()?;
     let node = card(&write.body.0)?;
     let service = &write.service;
+    // Its copy would have to be given to it, and it could not read that.
+    let table = service.read(Consistency::Linearizable, write.deadline);
+    level_max(&write.body.0)?.check(table.await?.header().level)?;
     let command = Command::Admit { node };
-    let committed = service.batcher.submit(command, write.deadline).await?;
+    let committed = service.submit(command, write.deadline).await?;
     let id = match committed.outcome {
         Outcome::Admitted { id } => id,
         Outcome::Refused(refusal) => return Err(ApiError::Refused(refusal)),
@@ -124,6 +127,13 @@ async fn change<B>(
     let done = consensus.change_member(change, write.deadline).await?;
     let changed = done == MemberDone::Changed;
     Ok(Json(MemberChangedBody { changed }))
+}
+
+fn level_max(body: &AdmitBody) -> Result<FeatureLevel, ApiError> {
+    let number = body.feature_level_max.unwrap_or(FeatureLevel::FIRST.get());
+    FeatureLevel::from_number(number).ok_or_else(|| ApiError::InvalidBody {
+        reason: "feature_level_max is 0, and the first level is 1".to_owned(),
+    })
 }
 
 fn card(body: &AdmitBody) -> Result<NodeCard, ApiError> {

@@ -13,6 +13,7 @@ mod import;
 mod json;
 mod keys;
 mod leases;
+mod level;
 mod listener;
 mod members;
 mod reads;

@@ -58,7 +58,7 @@ impl<B> Write<ChangeOptions, B> {
     pub(super) async fn outcome(&self, command: Command) -> Result<Outcome, ApiError> {
         let outcome = match self.options.dry_run {
             DryRun::No => {
-                let committed = self.service.batcher.submit(command, self.deadline);
+                let committed = self.service.submit(command, self.deadline);
                 committed.await?.outcome
             }
             DryRun::Yes => {

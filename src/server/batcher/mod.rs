@@ -272,7 +272,7 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::sequence::RangeCount;
+    use crate::sequence::{FeatureLevel, RangeCount};
     use crate::server::config::Timing;
     use crate::server::consensus::{Beginning, LocalNode, Peers, Proposer, Retention};
     use crate::server::store::{DataDir, Disk, FormationRecord, Store};
@@ -300,7 +300,7 @@ mod tests {
             members: BTreeMap::from([(node, member)]),
         })
         .unwrap();
-        let store = Store::open(&dir).unwrap();
+        let store = Store::open(&dir, FeatureLevel::LATEST).unwrap();
         let disk = Disk::default();
         let parts = (store.log, store.machine, store.tables, store.log_size, disk);
         let peers = Peers::new(local, Timing::default(), Tasks::default());

@@ -88,7 +88,7 @@ pub(super) fn size(command: &Command) -> usize {
         | Command::Alter { sequence, .. }
         | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
         Command::AdvanceKeyed { sequence, .. } => KEYED_BYTES + sequence.as_str().len(),
-        Command::OpenSession { .. } => COMMAND_BYTES,
+        Command::OpenSession { .. } | Command::RaiseLevel { .. } => COMMAND_BYTES,
         Command::Admit { node } => COMMAND_BYTES + node.api.len() + node.peer.len(),
         Command::GrantAll { parts, .. } | Command::GrantAllKeyed { parts, .. } => {
             let sizes = parts.iter().map(|part| part.sequence.as_str().len());

@@ -91,6 +91,7 @@ fn points(status: &NodeStatus) -> BTreeMap<u64, StateHash> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sequence::FeatureLevel;
     use crate::server::consensus::MemberView;
     use crate::server::consensus::protocol::LogStatus;
     use crate::server::consensus::tests::{fixed, id, log_id};
@@ -111,6 +112,7 @@ mod tests {
             checkpoints: vec![(64, hash(64 + state)), (128, hash(128 + state))],
             disk: DiskState::Fit,
             log: LogStatus::default(),
+            level_max: FeatureLevel::FIRST,
         }
     }
 

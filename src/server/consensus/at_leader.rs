@@ -101,6 +101,9 @@ impl Consensus {
             Call::ChangeMember { change, left_ms } => {
                 Reply::ChangeMember(self.change_member_own(change, left_ms).await)
             }
+            Call::AllKnow { level, left_ms } => {
+                Reply::AllKnow(self.all_know_own(level, left_ms).await)
+            }
             _ => Reply::Failed {
                 reason: "this is no call for the leader".to_owned(),
             },

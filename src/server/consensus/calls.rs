@@ -110,7 +110,7 @@ async fn carry_out<S: PeerService>(service: &S, call: Call) -> Reply {
             Reply::ReadIndex(proof.unwrap_or(ReadIndexReply::Unproved))
         }
         Call::Status => Reply::Status(service.status()),
-        call @ (Call::HandOver { .. } | Call::ChangeMember { .. }) => {
+        call @ (Call::HandOver { .. } | Call::ChangeMember { .. } | Call::AllKnow { .. }) => {
             service.serve_as_leader(call).await
         }
         Call::Announce {

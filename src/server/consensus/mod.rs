@@ -9,6 +9,7 @@ mod at_leader;
 mod belonging;
 mod formation;
 mod inbound;
+mod level;
 mod linearize;
 mod member_change;
 mod membership;
@@ -57,6 +58,9 @@ pub(crate) use agreement::Diverged;
 pub(crate) use belonging::refused;
 pub(crate) use formation::{FormationError, Plan, PlannedMember, form, initialize};
 pub(crate) use inbound::Inbound;
+pub(crate) use level::LevelError;
+#[cfg(test)]
+pub(crate) use level::LevelRefusal;
 pub(crate) use linearize::ReadError;
 pub(crate) use listener::Listener;
 pub(crate) use member_change::{MemberChange, MemberDone, MemberRefusal};
@@ -79,6 +83,7 @@ use self::transfer::Turn;
 use super::config::Timing;
 use super::store::{Disk, LogSize, LogStore, StateMachine, TableReader};
 use super::types::{Leadership, Member, NodeId, TypeConfig};
+use crate::sequence::FeatureLevel;
 
 /// The most entries of one append.
 const APPEND_ENTRIES_MAX: u64 = 64;
@@ -112,6 +117,8 @@ pub(crate) struct Consensus {
     reads: Reads,
     /// Held while the members change.
     changing: Arc<Semaphore>,
+    /// The latest feature level that this node knows.
+    level_max: FeatureLevel,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -138,6 +145,7 @@ impl Consensus {
         retention: Retention,
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(raft_config(timing, retention)?);
+        let level_max = machine.level_max();
         let network = peers.network(Some(LagLimit::new(log_size.clone(), retention)));
         machine.hold_log_for_transfers(log_size.clone(), retention.lag.bytes);
         let raft = Raft::build(node, config, network, log, machine).await?;
@@ -154,6 +162,7 @@ impl Consensus {
             relief: Relief::default(),
             reads: Reads::default(),
             changing: Arc::new(Semaphore::new(1)),
+            level_max,
         })
     }
 

@@ -9,17 +9,18 @@ use openraft::raft::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::level::LevelReply;
 use super::member_change::MemberChange;
 use super::membership::MemberReply;
 use super::status::ClusterView;
 use super::transfer::HandOverReply;
-use crate::sequence::{Answered, StateHash};
+use crate::sequence::{Answered, FeatureLevel, StateHash};
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::store::DiskState;
 use crate::server::types::{Member, NodeId, TypeConfig};
 
 /// The version of everything on the peer port. Nodes of different versions refuse each other.
-pub(crate) const PROTOCOL_VERSION: u16 = 5;
+pub(crate) const PROTOCOL_VERSION: u16 = 6;
 
 /// A question to a peer that has one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +71,13 @@ pub(crate) enum Call {
         /// Milliseconds that the asker still waits.
         left_ms: u32,
     },
+    /// Do all nodes know this feature level? For the leader.
+    AllKnow {
+        /// Which.
+        level: FeatureLevel,
+        /// Milliseconds that the asker still waits.
+        left_ms: u32,
+    },
 }
 
 /// The answer to a [`Call`].
@@ -103,6 +111,8 @@ pub(crate) enum Reply {
         /// Whether the leader knows.
         done: bool,
     },
+    /// To [`Call::AllKnow`].
+    AllKnow(LevelReply),
 }
 
 /// Why leadership stays where it is.
@@ -178,6 +188,8 @@ pub(crate) struct NodeStatus {
     pub(crate) disk: DiskState,
     /// How much log it keeps.
     pub(crate) log: LogStatus,
+    /// The latest feature level that it knows.
+    pub(crate) level_max: FeatureLevel,
 }
 
 /// How much log a node keeps.

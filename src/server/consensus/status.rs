@@ -94,6 +94,7 @@ impl Consensus {
             checkpoints: self.tables().checkpoints(),
             disk: self.disk().state(),
             log: self.log_status(),
+            level_max: self.level_max,
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::frame::FrameError;
 use super::record::RecordError;
 use super::snapshot_format::SnapshotError;
+use crate::sequence::LaterLevel;
 use crate::server::types::{LogId, NodeId};
 
 /// What an operator can do when something that was promised is gone (I7). Rejoining under the old id could make
@@ -108,6 +109,9 @@ pub(crate) enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The state holds, or may hold, what this node does not know.
+    #[error(transparent)]
+    Level(#[from] LaterLevel),
     /// The superblock and the identity file are of different nodes.
     #[error(
         "{path} belongs to another {what} ({found}) than the identity file beside it ({expected}): {WAY_OUT}"

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::failure::FailureReport;
 use super::hashing::Digest;
 use super::snapshot::{SnapshotDirectory, SnapshotFile, Temporary};
-use super::snapshot_format::{self, SNAPSHOT_BYTES_MAX};
+use super::snapshot_format::{self, SNAPSHOT_BYTES_MAX, SnapshotError};
+use crate::sequence::FeatureLevel;
 
 /// How many snapshots may be received at once: the one that counts, and one whose sender fell silent.
 const INCOMING_MAX: usize = 2;
@@ -19,13 +21,22 @@ const INCOMING_MAX: usize = 2;
 #[derive(Debug, Clone)]
 pub(crate) struct SnapshotInbox {
     directory: SnapshotDirectory,
+    level_max: FeatureLevel,
+    failed: FailureReport,
     pub(super) places: Arc<Semaphore>,
 }
 
 impl SnapshotInbox {
-    pub(super) fn new(directory: SnapshotDirectory) -> Self {
+    /// For a node that knows levels up to this one: a snapshot of a later one is reported.
+    pub(super) fn new(
+        directory: SnapshotDirectory,
+        level_max: FeatureLevel,
+        failed: FailureReport,
+    ) -> Self {
         Self {
             directory,
+            level_max,
+            failed,
             places: Arc::new(Semaphore::new(INCOMING_MAX)),
         }
     }
@@ -46,7 +57,7 @@ impl SnapshotInbox {
         let temporary = self.directory.temporary();
         let file = tokio::fs::File::create(&temporary.path).await?;
         Ok(IncomingSnapshot {
-            directory: self.directory.clone(),
+            inbox: self.clone(),
             temporary,
             file,
             hasher: blake3::Hasher::new(),
@@ -59,7 +70,7 @@ impl SnapshotInbox {
 /// A snapshot on its way in. Dropped before its end, it leaves nothing.
 #[derive(Debug)]
 pub(crate) struct IncomingSnapshot {
-    directory: SnapshotDirectory,
+    inbox: SnapshotInbox,
     temporary: Temporary,
     file: tokio::fs::File,
     hasher: blake3::Hasher,
@@ -105,12 +116,16 @@ impl IncomingSnapshot {
         }
         self.file.flush().await?;
         let file = self.file.into_std().await;
-        let (directory, temporary) = (self.directory, self.temporary);
+        let (inbox, temporary) = (self.inbox, self.temporary);
         tokio::task::spawn_blocking(move || {
             file.sync_all()?;
-            let meta = snapshot_format::read_meta(File::open(&temporary.path)?)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            directory.publish(temporary, digest, meta)
+            let unreadable =
+                |error: SnapshotError| io::Error::new(io::ErrorKind::InvalidData, error);
+            let received = || File::open(&temporary.path);
+            let level = snapshot_format::read_level(received()?).map_err(unreadable)?;
+            inbox.failed.check(inbox.level_max, level)?;
+            let meta = snapshot_format::read_meta(received()?).map_err(unreadable)?;
+            inbox.directory.publish(temporary, digest, meta)
         })
         .await
         .map_err(io::Error::other)?

@@ -25,6 +25,7 @@ use super::snapshot_format::{self, State};
 use super::startup::{self, Found, Paths};
 use super::superblock::{self, Slot};
 use super::{DATABASE_NAME, directory};
+use crate::sequence::FeatureLevel;
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::Vote;
 
@@ -149,7 +150,8 @@ fn judge(path: &Path, paths: &Paths, parts: &Arc<Mutex<Parts>>) -> Result<(), St
     };
     let (closed, _) = oneshot::channel();
     let seen = Arc::clone(parts);
-    startup::check(paths, owner, Probe::default(), closed, move |database| {
+    let whose = (owner, FeatureLevel::LATEST);
+    startup::check(paths, whose, Probe::default(), closed, move |database| {
         look(database, &seen);
     })
     .map(drop)
@@ -301,7 +303,7 @@ impl Parts {
             file: file_name(&name.path(&paths.snapshots)),
             last: name.last().map(entry),
         };
-        match SnapshotFile::recover(&paths.snapshots, name) {
+        match SnapshotFile::recover(&paths.snapshots, name, FeatureLevel::LATEST) {
             Ok((_, state)) => (Some(view), Some(state)),
             Err(error) => {
                 self.unreadable("snapshot", error);

@@ -56,7 +56,7 @@ pub(crate) use backup::BackupError;
 pub(crate) use backup::Rises;
 pub(crate) use disk::{Disk, DiskState, DiskWatch, Pulse};
 pub(crate) use error::{StoreError, WAY_OUT};
-pub(crate) use failure::StoreFailed;
+pub(crate) use failure::{StoreFailed, StoreFailure};
 pub(crate) use identity::{DataDir, FormationRecord, Identity};
 pub(crate) use inbox::SnapshotInbox;
 #[cfg(feature = "cli")]
@@ -92,6 +92,7 @@ use self::probe::Probe;
 use self::snapshots::Snapshots;
 use self::writer::Writer;
 use super::types::{LogId, Vote};
+use crate::sequence::FeatureLevel;
 
 const SUPERBLOCK_NAME: &str = "superblock";
 const DATABASE_NAME: &str = "sled";
@@ -139,12 +140,12 @@ impl StoreClosed {
 
 impl Store {
     /// Opens a directory's store after checking that nothing that was promised is missing, or makes it where
-    /// there never was one. Blocks on the disk.
+    /// there never was one. Nothing above this feature level is applied. Blocks on the disk.
     ///
     /// # Errors
     /// [`StoreError`] with what is missing and the way out.
-    pub(crate) fn open(dir: &DataDir) -> Result<Self, StoreError> {
-        Self::open_with(dir, Probe::default())
+    pub(crate) fn open(dir: &DataDir, level_max: FeatureLevel) -> Result<Self, StoreError> {
+        Self::open_with(dir, level_max, Probe::default())
     }
 
     /// Refuses what is there of another store beside an identity that is in no cluster: before that joins one.
@@ -156,10 +157,14 @@ impl Store {
     }
 
     /// The same, with a probe that looks into the syncs.
-    pub(crate) fn open_with(dir: &DataDir, probe: Probe) -> Result<Self, StoreError> {
+    pub(crate) fn open_with(
+        dir: &DataDir,
+        level_max: FeatureLevel,
+        probe: Probe,
+    ) -> Result<Self, StoreError> {
         let (closing, closed) = oneshot::channel();
         let pulse = probe.pulse().clone();
-        let recovered = startup::recover(dir, probe, closing)?;
+        let recovered = startup::recover(dir, level_max, probe, closing)?;
         let last_log_id = recovered
             .promised
             .last
@@ -181,16 +186,16 @@ impl Store {
             recovered.directory.clone(),
             recovered.snapshot,
             queue.clone(),
-            failing,
+            failing.clone(),
         );
         let log_size = LogSize::new(&shared, snapshots.current());
-        let machine = StateMachine::new(recovered.state, snapshots);
+        let machine = StateMachine::new(recovered.state, snapshots, level_max);
         Ok(Self {
             log_size,
             log: LogStore::new(shared, queue),
             tables: machine.reader(),
             machine,
-            snapshots: SnapshotInbox::new(recovered.directory),
+            snapshots: SnapshotInbox::new(recovered.directory, level_max, failing),
             vote,
             last_log_id,
             failed,

@@ -19,6 +19,7 @@ use super::probe::Probe;
 use super::snapshot_format::State;
 use super::startup::{self, Found, Paths};
 use super::{DATABASE_NAME, directory, identity};
+use crate::sequence::FeatureLevel;
 use crate::server::types::ClusterId;
 
 /// The sequences of a stopped node, as far as its log goes.
@@ -38,7 +39,8 @@ pub(crate) fn salvage(path: &Path) -> Result<Backup, InspectError> {
     }
     let owner = startup::owner(&identity, path)?;
     let (closed, _) = oneshot::channel();
-    let checked = startup::check(&paths, owner, Probe::default(), closed, |_| {});
+    let whose = (owner, FeatureLevel::LATEST);
+    let checked = startup::check(&paths, whose, Probe::default(), closed, |_| {});
     let checked = checked.map_err(of_original)?;
     let mut state = checked.state;
     let first = state
@@ -51,6 +53,9 @@ pub(crate) fn salvage(path: &Path) -> Result<Backup, InspectError> {
         state
             .apply(record.entry)
             .map_err(|error| not_applied(index, &error))?;
+        FeatureLevel::LATEST
+            .check(state.table.header().level)
+            .map_err(StoreError::from)?;
     }
     // A node that was started meanwhile has changed what was read.
     directory::check_unused(path)?;

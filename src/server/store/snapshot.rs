@@ -20,6 +20,7 @@ use super::error::StoreError;
 use super::files;
 use super::hashing::Digest;
 use super::snapshot_format::{self, SnapshotError, State};
+use crate::sequence::FeatureLevel;
 use crate::server::formats::LogIdFormat;
 use crate::server::types::{LogId, SnapshotMeta};
 
@@ -137,10 +138,11 @@ impl SnapshotFile {
         self.inner.named.store(false, Ordering::Release);
     }
 
-    /// The snapshot that the superblock names, and the state in it.
+    /// The snapshot that the superblock names, and the state in it, for a node that knows levels up to this one.
     pub(super) fn recover(
         directory: &Path,
         name: SnapshotName,
+        level_max: FeatureLevel,
     ) -> Result<(Self, State), StoreError> {
         let path = name.path(directory);
         let file = match File::open(&path) {
@@ -156,11 +158,17 @@ impl SnapshotFile {
             .len();
         let state = match read_checked(file, name) {
             Ok(state) => state,
-            Err(SnapshotError::Format) if snapshot_format::is_later(&path, name.checksum) => {
-                return Err(StoreError::Later { path });
+            Err(source) => {
+                // What is whole is what was written, by whichever version.
+                let whole = snapshot_format::level_of_whole(&path, name.checksum);
+                whole.map_or(Ok(()), |level| level_max.check(level))?;
+                return Err(match (whole, source) {
+                    (Some(_), SnapshotError::Format) => StoreError::Later { path },
+                    (_, source) => StoreError::SnapshotDamaged { path, source },
+                });
             }
-            Err(source) => return Err(StoreError::SnapshotDamaged { path, source }),
         };
+        level_max.check(state.table.header().level)?;
         let file = Self {
             inner: Arc::new(Inner {
                 path,
@@ -339,6 +347,7 @@ mod tests {
 /// Snapshots for the tests of what carries them.
 #[cfg(test)]
 pub(crate) mod testing {
+    use super::super::failure;
     use super::super::inbox::SnapshotInbox;
     use super::*;
     use crate::sequence::{Command, Settings, Table, testing};
@@ -355,7 +364,8 @@ pub(crate) mod testing {
 
     /// An inbox in this directory.
     pub(crate) fn inbox(directory: &Path) -> SnapshotInbox {
-        SnapshotInbox::new(snapshots(directory))
+        let (failed, _) = failure::channel();
+        SnapshotInbox::new(snapshots(directory), FeatureLevel::LATEST, failed)
     }
 
     /// How many snapshots it would still take. Looking takes no place from one that comes at that moment.

@@ -12,8 +12,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::hashing::{Digest, Hashing};
-use super::snapshot_header::{self as header, HeaderFormat, MAGIC, NodesFormat};
-use crate::sequence::{Answer, Kept, Origin, Sequence, SequenceName, Session, SessionId, Table};
+use super::snapshot_header::{
+    self as header, HeaderFormat, HeaderWithoutLevel, MAGIC, NodesFormat,
+};
+use crate::sequence::{
+    Answer, FeatureLevel, Kept, LaterLevel, Origin, Sequence, SequenceName, Session, SessionId,
+    Table,
+};
 use crate::server::codec::{self, DecodeError};
 use crate::server::formats::MembershipFormatError;
 use crate::server::types::SnapshotMeta;
@@ -40,6 +45,9 @@ pub(crate) enum SnapshotError {
     /// No snapshot, or a version that this program does not know.
     #[error("unknown format")]
     Format,
+    /// It may hold what this program does not know.
+    #[error(transparent)]
+    Level(#[from] LaterLevel),
     /// A piece longer than any may be.
     #[error("a piece of {length} bytes is longer than {limit}")]
     TooLong {
@@ -99,13 +107,16 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
     let mut file = Hashing::new(io::BufWriter::new(file));
     file.write_all(MAGIC)?;
     let header = HeaderFormat {
-        last_log_id: state.meta.last_log_id.map(Into::into),
-        membership: (&state.meta.last_membership).into(),
-        table: state.table.header(),
-        nodes: NodesFormat::of(&state.table),
-        sequences: count(state.table.len()),
-        sessions: count(state.table.sessions().len()),
-        keys: count(state.table.keys().len()),
+        level: state.table.header().level,
+        rest: HeaderWithoutLevel {
+            last_log_id: state.meta.last_log_id.map(Into::into),
+            membership: (&state.meta.last_membership).into(),
+            table: state.table.header().into(),
+            nodes: NodesFormat::of(&state.table),
+            sequences: count(state.table.len()),
+            sessions: count(state.table.sessions().len()),
+            keys: count(state.table.keys().len()),
+        },
     };
     write_piece(&mut file, &header)?;
     let mut sequences = state.table.iter().peekable();
@@ -132,16 +143,16 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
 pub(super) fn read(file: impl Read) -> Result<(State, Digest), SnapshotError> {
     let mut file = Hashing::new(io::BufReader::new(file));
     let header = header::read(&mut file)?;
-    let mut table = Table::with_header(header.table);
-    let NodesFormat { next, known } = header.nodes.clone();
+    let mut table = Table::with_header(header.table());
+    let NodesFormat { next, known } = header.rest.nodes.clone();
     table.restore_nodes(next, known);
-    read_sequences(&mut file, header.sequences, &mut table)?;
-    for _ in 0..header.sessions {
+    read_sequences(&mut file, header.rest.sequences, &mut table)?;
+    for _ in 0..header.rest.sessions {
         let (id, session) = read_session(&mut file)?;
         table.restore_session(id, session);
     }
     let mut keys = 0;
-    while keys < header.keys {
+    while keys < header.rest.keys {
         let piece = required::<Vec<Kept>, KEYS_BYTES_MAX>(&mut file)?;
         if piece.is_empty() {
             return Err(SnapshotError::Length);
@@ -152,7 +163,8 @@ pub(super) fn read(file: impl Read) -> Result<(State, Digest), SnapshotError> {
         }
     }
     let all = (table.sessions().len(), table.keys().len());
-    if (count(all.0), count(all.1)) != (header.sessions, header.keys) || !is_at_end(&mut file)? {
+    let told = (header.rest.sessions, header.rest.keys);
+    if (count(all.0), count(all.1)) != told || !is_at_end(&mut file)? {
         return Err(SnapshotError::Length);
     }
     let state = State {
@@ -170,20 +182,20 @@ pub(super) fn read_meta(file: impl Read) -> Result<SnapshotMeta, SnapshotError> 
     header::read(&mut io::BufReader::new(file))?.into_meta()
 }
 
-/// Whether a file is a snapshot of a later version, whole by the checksum that belongs to it.
-pub(super) fn is_later(path: &Path, checksum: [u8; 32]) -> bool {
-    let Ok(bytes) = File::open(path).and_then(|file| {
-        let mut file = Hashing::new(io::BufReader::new(file));
-        let mut magic = [0; MAGIC.len()];
-        file.read_exact(&mut magic)?;
-        io::copy(&mut file, &mut io::sink())?;
-        Ok((magic, file.digest()))
-    }) else {
-        return false;
-    };
-    let ([found_kind @ .., version], digest) = bytes;
-    let [kind @ .., known] = *MAGIC;
-    found_kind == kind && known < version && digest.checksum == checksum
+/// The feature level of a snapshot of any version, where the file is whole by the checksum that belongs to it.
+pub(super) fn level_of_whole(path: &Path, checksum: [u8; 32]) -> Option<FeatureLevel> {
+    let mut file = Hashing::new(io::BufReader::new(File::open(path).ok()?));
+    let level = header::read_level(&mut file).ok()?;
+    io::copy(&mut file, &mut io::sink()).ok()?;
+    (file.digest().checksum == checksum).then_some(level)
+}
+
+/// The feature level of a snapshot of any version.
+///
+/// # Errors
+/// [`SnapshotError`] where it is none.
+pub(super) fn read_level(mut file: impl Read) -> Result<FeatureLevel, SnapshotError> {
+    header::read_level(&mut file)
 }
 
 fn count(length: usize) -> u64 {

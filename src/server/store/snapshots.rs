@@ -60,7 +60,7 @@ pub(super) struct Snapshots {
     current: CurrentSnapshot,
     /// One at a time, so that an older one never replaces a newer.
     naming: Arc<tokio::sync::Mutex<()>>,
-    failed: FailureReport,
+    pub(super) failed: FailureReport,
 }
 
 impl Snapshots {

@@ -20,6 +20,7 @@ use super::snapshot_format::State;
 use super::superblock::{self, Owner, Promised, Slot, Superblock};
 use super::view::{Shared, View};
 use super::{DATABASE_NAME, SNAPSHOTS_NAME, SUPERBLOCK_NAME, files};
+use crate::sequence::FeatureLevel;
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::{LogId, Vote};
 use openraft::entry::RaftEntry;
@@ -56,6 +57,7 @@ impl Paths {
 /// Opens a directory's store, or makes it where there never was one.
 pub(super) fn recover(
     dir: &DataDir,
+    level_max: FeatureLevel,
     probe: Probe,
     closed: oneshot::Sender<()>,
 ) -> Result<Recovered, StoreError> {
@@ -68,7 +70,7 @@ pub(super) fn recover(
         view,
         snapshot,
         state,
-    } = check(&paths, owner, probe.clone(), closed, |_| {})?;
+    } = check(&paths, (owner, level_max), probe.clone(), closed, |_| {})?;
 
     let mut superblock = Superblock::open(&paths.superblock, &slot, probe)?;
     let directory = SnapshotDirectory::open(&paths.snapshots, slot.promised.snapshot)?;
@@ -209,7 +211,7 @@ pub(super) struct Checked {
 /// writes when it opens. `look` sees the database before it is judged.
 pub(super) fn check(
     paths: &Paths,
-    owner: Owner,
+    (owner, level_max): (Owner, FeatureLevel),
     probe: Probe,
     closed: oneshot::Sender<()>,
     look: impl FnOnce(&Database) + Send + 'static,
@@ -219,7 +221,7 @@ pub(super) fn check(
     let promised = probe.heard(slot.promised);
     let (snapshot, state) = match promised.snapshot {
         Some(name) => {
-            let (file, state) = SnapshotFile::recover(&paths.snapshots, name)?;
+            let (file, state) = SnapshotFile::recover(&paths.snapshots, name, level_max)?;
             (Some(file), state)
         }
         None => (None, State::default()),

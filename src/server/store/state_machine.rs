@@ -18,7 +18,7 @@ use super::sizes::LogSize;
 use super::snapshot::SnapshotFile;
 use super::snapshot_format::State;
 use super::snapshots::{SnapshotBuilder, Snapshots, described};
-use crate::sequence::{Applied, NodeCard, StateHash, Table};
+use crate::sequence::{Applied, FeatureLevel, NodeCard, StateHash, Table};
 use crate::server::types::{Entry, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig};
 
 /// How many entries are applied before the table is published and they are answered.
@@ -35,6 +35,7 @@ pub(crate) struct StateMachine {
     state: State,
     published: TableReader,
     snapshots: Snapshots,
+    level_max: FeatureLevel,
     /// How large the log may get above a snapshot that is being sent.
     held: Option<HeldLog>,
 }
@@ -63,6 +64,11 @@ impl TableReader {
     /// The table. It shares structure with the state machine's and does not change.
     pub(crate) fn table(&self) -> Table {
         self.read(|published| published.table.clone())
+    }
+
+    /// The feature level of the table.
+    pub(crate) fn level(&self) -> FeatureLevel {
+        self.read(|published| published.table.header().level)
     }
 
     /// The table and the last entry in it: these two belong together.
@@ -128,8 +134,8 @@ impl TableReader {
 }
 
 impl StateMachine {
-    /// A state machine that goes on from a snapshot's state.
-    pub(super) fn new(state: State, snapshots: Snapshots) -> Self {
+    /// A state machine that goes on from a snapshot's state, and applies nothing above this level.
+    pub(super) fn new(state: State, snapshots: Snapshots, level_max: FeatureLevel) -> Self {
         let published = TableReader {
             published: Arc::default(),
             checkpoints: Arc::default(),
@@ -139,6 +145,7 @@ impl StateMachine {
             state,
             published,
             snapshots,
+            level_max,
             held: None,
         }
     }
@@ -147,6 +154,11 @@ impl StateMachine {
     /// (openraft#1706), up to so many bytes.
     pub(crate) fn hold_log_for_transfers(&mut self, size: LogSize, bytes_max: u64) {
         self.held = Some(HeldLog { size, bytes_max });
+    }
+
+    /// The latest feature level that this node knows.
+    pub(crate) fn level_max(&self) -> FeatureLevel {
+        self.level_max
     }
 
     fn holds_log(&self) -> bool {
@@ -164,6 +176,9 @@ impl StateMachine {
     fn apply_entry(&mut self, entry: Entry) -> io::Result<Applied> {
         let index = entry.index();
         let applied = self.state.apply(entry)?;
+        // What comes after this entry may be unknown here. Nobody has seen the state yet, and nobody will.
+        let level = self.state.table.header().level;
+        self.snapshots.failed.check(self.level_max, level)?;
         if index.is_multiple_of(CHECKPOINT_ENTRIES) {
             let hash = self.state.table.state_hash();
             self.published.remember(index, hash);

@@ -3,7 +3,9 @@
 use axum::http::StatusCode;
 
 use super::{Kind, lost, refused, unavailable};
-use crate::server::consensus::{HandOverError, HandOverRefusal, MemberError, MemberRefusal};
+use crate::server::consensus::{
+    HandOverError, HandOverRefusal, LevelError, MemberError, MemberRefusal,
+};
 
 pub(super) fn hand_over_kind(error: &HandOverError) -> Kind {
     match error {
@@ -68,12 +70,36 @@ pub(super) fn members_kind(error: &MemberError) -> Kind {
     }
 }
 
+pub(super) fn level_kind(error: &LevelError) -> Kind {
+    match error {
+        // To ask changes nothing, so that one without an answer did not either.
+        LevelError::NoLeader | LevelError::Unknown { .. } => unavailable(
+            "no_leader",
+            "send it again; if it lasts, look for a quorum of nodes",
+        ),
+        LevelError::Refused(_) => unavailable(
+            "upgrade_unfinished",
+            "send it again once every node runs this version; highwater cluster status shows who does not",
+        ),
+    }
+}
+
+pub(super) fn older_node_kind() -> Kind {
+    refused(
+        StatusCode::CONFLICT,
+        "older_node",
+        "GET /v1/cluster to see which version the members run",
+    )
+}
+
 /// What the test of all errors says of these.
 #[cfg(test)]
 pub(super) mod cases {
     use super::*;
+    use crate::sequence::{FeatureLevel, LaterLevel};
     use crate::server::api::error::ApiError;
     use crate::server::api::error::tests::Case;
+    use crate::server::consensus::LevelRefusal;
     use crate::server::types::NodeId;
 
     /// Of another leader.
@@ -172,6 +198,48 @@ pub(super) mod cases {
                 503,
                 "not_caught_up",
                 "node 4 is to vote, and lacks 17 entries yet",
+            ),
+        ]
+    }
+
+    /// Of a feature level that somebody does not know.
+    pub(in crate::server::api::error) fn level_not_known() -> Vec<Case> {
+        let [first, second] = [1, 2].map(|number| FeatureLevel::from_number(number).unwrap());
+        let lacking = [(2.into(), Some(first)), (3.into(), None)].into();
+        let refusal = LevelRefusal {
+            level: second,
+            lacking,
+        };
+        vec![
+            (
+                ApiError::Level(LevelError::NoLeader),
+                503,
+                "no_leader",
+                "no leader was found before the deadline",
+            ),
+            (
+                ApiError::Level(LevelError::Unknown {
+                    reason: "the leader answered another question".to_owned(),
+                }),
+                503,
+                "no_leader",
+                "the leader answered another question",
+            ),
+            (
+                ApiError::Level(LevelError::Refused(refusal)),
+                503,
+                "upgrade_unfinished",
+                "feature level 2 is needed, and node 2 knows levels up to 1, node 3 does not answer",
+            ),
+            (
+                ApiError::OlderNode(LaterLevel {
+                    found: second,
+                    known: first,
+                }),
+                409,
+                "older_node",
+                "the cluster is at feature level 2, and this node knows levels up to 1: start the version that the other nodes run, \
+                 without --feature-level-max",
             ),
         ]
     }

@@ -24,6 +24,7 @@ fn status_reply() -> Reply {
         checkpoints: Vec::new(),
         disk: DiskState::Fit,
         log: LogStatus::default(),
+        level_max: FeatureLevel::FIRST,
     })
 }
 

@@ -102,6 +102,7 @@ impl PeerService for RaftService {
             checkpoints: Vec::new(),
             disk: DiskState::Fit,
             log: LogStatus::default(),
+            level_max: FeatureLevel::FIRST,
         }
     }
 

@@ -6,6 +6,7 @@ mod calls;
 mod cluster;
 mod fuzz;
 mod installs;
+mod levels;
 mod members;
 mod memory;
 mod refusals;
@@ -42,7 +43,7 @@ use super::protocol::{Call, LogStatus, NodeStatus, ReadIndexReply, Reply};
 use super::service::{Forwarded, PeerService, Snapshot};
 use super::status::ClusterView;
 use super::transfer::HandOverReply;
-use crate::sequence::StateHash;
+use crate::sequence::{FeatureLevel, StateHash};
 use crate::server::config::Timing;
 use crate::server::formats::LogIdFormat;
 use crate::server::store::{DiskState, FormationRecord, Identity, SnapshotInbox, testing};
@@ -418,6 +419,7 @@ impl PeerService for Recorder {
             checkpoints: Vec::new(),
             disk: DiskState::Fit,
             log: LogStatus::default(),
+            level_max: FeatureLevel::FIRST,
         }
     }
 

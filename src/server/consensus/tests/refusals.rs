@@ -141,22 +141,22 @@ async fn who_speaks_another_version_is_told_both() {
     let node = Node::start().await;
     let mut stream = TcpStream::connect(node.address).await.unwrap();
     // What a later version says behind its version is not known here.
-    let from_the_future = b"\0\0\0\x0ehighwatr\x06\0abcd";
+    let from_the_future = b"\0\0\0\x0ehighwatr\x07\0abcd";
 
     stream.write_all(from_the_future).await.unwrap();
     let mut answer = Vec::new();
     within(stream.read_to_end(&mut answer)).await.unwrap();
 
-    assert_eq!(answer[4..14], *b"highwatr\x05\0");
+    assert_eq!(answer[4..14], *b"highwatr\x06\0");
     let told = crate::server::codec::decode::<Answer, 64>(&answer[14..]).unwrap();
     let refusal = Refusal::OtherVersion {
-        theirs: 5,
-        yours: 6,
+        theirs: 6,
+        yours: 7,
     };
     assert_eq!(told, Answer::Refused(refusal));
     assert_eq!(
         refusal.to_string(),
-        "it speaks peer protocol 5, this node 6: run the same version of highwater on both"
+        "it speaks peer protocol 6, this node 7: run the same version of highwater on both"
     );
 }
 
@@ -166,7 +166,7 @@ async fn a_peer_of_another_version_is_not_understood() {
     let answer = async {
         let (mut stream, _) = socket.accept().await.unwrap();
         stream
-            .write_all(b"\0\0\0\x0ehighwatr\x06\0abcd")
+            .write_all(b"\0\0\0\x0ehighwatr\x07\0abcd")
             .await
             .unwrap();
         stream
@@ -181,8 +181,8 @@ async fn a_peer_of_another_version_is_not_understood() {
     assert_eq!(
         refusal,
         Refusal::OtherVersion {
-            theirs: 6,
-            yours: 5
+            theirs: 7,
+            yours: 6
         }
     );
 }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::sequence::testing::batch;
-use crate::sequence::{Command, RangeCount, SequenceName, Settings};
+use crate::sequence::{Command, FeatureLevel, RangeCount, SequenceName, Settings};
 use crate::server::codec;
 use crate::server::consensus::protocol::ForwardReply;
 use crate::server::consensus::{Consensus, Inbound, Leader, Proposer, Retention};
@@ -62,6 +62,8 @@ pub(super) struct Place {
     pub(super) disk: Disk,
     /// Below so many bytes its disk counts as full.
     pub(super) floor: u64,
+    /// The latest feature level that it knows.
+    pub(super) level_max: FeatureLevel,
 }
 
 /// A running node, from its store to its peer port.
@@ -99,6 +101,7 @@ pub(super) async fn cluster(nodes: u64) -> Cluster {
             address,
             disk: Disk::default(),
             floor: 0,
+            level_max: FeatureLevel::LATEST,
         });
         dirs.push(dir);
     }
@@ -151,7 +154,7 @@ impl Cluster {
 impl Place {
     pub(super) async fn start(&self, retention: Retention) -> StoredNode {
         let dir = DataDir::open(&self.path).unwrap();
-        let store = Store::open_with(&dir, self.disk.probe()).unwrap();
+        let store = Store::open_with(&dir, self.level_max, self.disk.probe()).unwrap();
         let identity = dir.identity().clone();
         let record = identity.formation.clone().unwrap();
         let local = LocalNode {
@@ -204,7 +207,7 @@ impl Place {
             closed,
             last_log_id,
             ..
-        } = Store::open(&dir).unwrap();
+        } = Store::open(&dir, self.level_max).unwrap();
         let last = last_log_id.unwrap();
         let entry = |(index, proposal)| {
             let log_id = LogId::new(*last.committed_leader_id(), index);

@@ -1,4 +1,4 @@
-//! Every message of peer protocol 2, byte for byte: a change here is a new protocol version, not a new expectation.
+//! Every message of the peer protocol, byte for byte: a change here is a new protocol version, not a new expectation.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -11,12 +11,14 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::sequence::{
-    Answered, Batch, BatchHash, Changes, Command, EntryId, GrantPart, Imported, KeyedAnswer,
-    Origin, Outcome, RangeCount, Refusal as TableRefusal, SessionId, Settings, Table, testing,
+    Answered, Batch, BatchHash, Changes, Command, EntryId, FeatureLevel, GrantPart, Imported,
+    KeyedAnswer, Origin, Outcome, RangeCount, Refusal as TableRefusal, SessionId, Settings, Table,
+    testing,
 };
 use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
 use crate::server::consensus::handshake::{Answer, Hello, Party, PeerHello, Purpose, Refusal};
+use crate::server::consensus::level::{LevelRefusal, LevelReply};
 use crate::server::consensus::membership::MemberReply;
 use crate::server::consensus::probe::{Probe, ProbeReply};
 use crate::server::consensus::promises::Promise;
@@ -52,8 +54,8 @@ fn two_members() -> Membership {
 }
 
 #[test]
-fn the_protocol_version_is_5() {
-    assert_eq!(PROTOCOL_VERSION, 5);
+fn the_protocol_version_is_6() {
+    assert_eq!(PROTOCOL_VERSION, 6);
 }
 
 #[test]
@@ -295,6 +297,7 @@ fn replies_keep_their_bytes() {
             appended_bytes: 3,
             snapshot_index: Some(4),
         },
+        level_max: FeatureLevel::from_number(5).unwrap(),
     };
     keeps(
         &Reply::Status(status),
@@ -302,7 +305,7 @@ fn replies_keep_their_bytes() {
         05000000 0500000000000000 312e322e33010100 0000000000000200 0000000000000300 \
         000000000000000c 0000000000000000 00000000000000 0100000000000000 \
         4000000000000000 0d00000000000000 0000000000000000 02000000 \
-        0100000000000000 0200000000000000 0300000000000000 010400000000000000",
+        0100000000000000 0200000000000000 0300000000000000 010400000000000000 05000000",
     );
     let reason = "no".to_owned();
     keeps(&Reply::Failed { reason }, "07000000 0200000000000000 6e6f");
@@ -426,6 +429,24 @@ fn answers_to_changes_of_members_keep_their_bytes() {
         (MemberReply::Begun, "04000000"),
     ] {
         keeps(&Reply::ChangeMember(reply), &format!("09000000 {bytes}"));
+    }
+}
+
+#[test]
+fn questions_for_a_feature_level_keep_their_bytes() {
+    let level = FeatureLevel::from_number(2).unwrap();
+    let call = Call::AllKnow { level, left_ms: 5 };
+    keeps(&call, "0a000000 02000000 05000000");
+    let lacking = [(id(2), Some(FeatureLevel::FIRST)), (id(3), None)].into();
+    for (reply, bytes) in [
+        (LevelReply::Done(()), "00000000"),
+        (LevelReply::NotLeader, "01000000"),
+        (
+            LevelReply::Refused(LevelRefusal { level, lacking }),
+            "02000000 02000000 0200000000000000 0200000000000000 01 01000000 0300000000000000 00",
+        ),
+    ] {
+        keeps(&Reply::AllKnow(reply), &format!("0b000000 {bytes}"));
     }
 }
 
@@ -666,6 +687,13 @@ fn the_outcome_of_an_import_keeps_its_bytes() {
         },
         "0b000000 0200000000000000 00000000 01 00 01 0700000000000000 01000000 01000000 05000000",
     );
+}
+
+#[test]
+fn what_raises_the_feature_level_keeps_its_bytes() {
+    let level = FeatureLevel::from_number(2).unwrap();
+    keeps(&Command::RaiseLevel { to: level }, "0b000000 02000000");
+    keeps(&Outcome::LevelRaised { level }, "0c000000 02000000");
 }
 
 #[test]

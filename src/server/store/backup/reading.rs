@@ -54,7 +54,7 @@ impl Backup {
             let mut body = BufReader::new(file).take(body_bytes);
             Self::read_body(&mut body).map_err(|error| match error {
                 // It is what was written, so only a later version has written it.
-                SnapshotError::Format => Fault::Later,
+                SnapshotError::Format | SnapshotError::Level(_) => Fault::Later,
                 error => Fault::Content(error),
             })
         };

@@ -15,7 +15,9 @@ use openraft::vote::{RaftLeaderId, RaftVote};
 use openraft::{RaftLogReader, RaftSnapshotBuilder};
 use tempfile::TempDir;
 
-use crate::sequence::{Batch, BatchHash, Command, RangeCount, SequenceName, SessionId, Settings};
+use crate::sequence::{
+    Batch, BatchHash, Command, FeatureLevel, RangeCount, SequenceName, SessionId, Settings,
+};
 use crate::server::codec;
 use crate::server::store::probe::{Probe, Step};
 use crate::server::store::{DataDir, FormationRecord, SnapshotFile, Store, StoreError};
@@ -56,7 +58,7 @@ pub(super) fn new_store() -> (TempDir, Store) {
 
 pub(super) fn new_store_with(probe: Probe) -> (TempDir, Store) {
     let (guard, dir) = new_directory();
-    let store = Store::open_with(&dir, probe).unwrap();
+    let store = Store::open_with(&dir, FeatureLevel::LATEST, probe).unwrap();
     (guard, store)
 }
 
@@ -65,7 +67,7 @@ pub(super) fn open(path: &Path) -> Result<Store, StoreError> {
 }
 
 pub(super) fn open_with(path: &Path, probe: Probe) -> Result<Store, StoreError> {
-    Store::open_with(&DataDir::open(path)?, probe)
+    Store::open_with(&DataDir::open(path)?, FeatureLevel::LATEST, probe)
 }
 
 /// What the disk holds at this moment: what a process that is killed now leaves behind.
@@ -182,8 +184,15 @@ pub(super) async fn append_grants(store: &mut Store, term: u64, indices: std::op
 }
 
 pub(super) async fn apply(store: &mut Store, entries: impl IntoIterator<Item = Entry>) {
+    try_apply(store, entries).await.unwrap();
+}
+
+pub(super) async fn try_apply(
+    store: &mut Store,
+    entries: impl IntoIterator<Item = Entry>,
+) -> io::Result<()> {
     let entries: Vec<_> = entries.into_iter().map(|entry| Ok((entry, None))).collect();
-    store.machine.apply(stream::iter(entries)).await.unwrap();
+    store.machine.apply(stream::iter(entries)).await
 }
 
 pub(super) async fn build(store: &mut Store) -> SnapshotFile {

@@ -10,8 +10,9 @@ use openraft::vote::RaftLeaderId;
 use super::fixture::*;
 use crate::sequence::testing::{at as at_entry, batch};
 use crate::sequence::{
-    Answer, Answered, BatchHash, Command, EntryId, Kept, KeyedAnswer, NodeCard, Origin, Outcome,
-    RangeCount, Refusal, RequestKey, Sequence, Session, SessionId, Settings, Table, TableHeader,
+    Answer, Answered, BatchHash, Command, EntryId, FeatureLevel, Kept, KeyedAnswer, NodeCard,
+    Origin, Outcome, RangeCount, Refusal, RequestKey, Sequence, Session, SessionId, Settings,
+    Table, TableHeader,
 };
 use crate::server::codec;
 use crate::server::store::database::MetaKey;
@@ -202,10 +203,9 @@ async fn a_snapshot_keeps_its_bytes() {
     let mut bytes = Vec::new();
     let digest = snapshot_format::write(&state, &mut bytes).unwrap();
 
-    let golden = |magic: &str, header_length: &str, nodes: &str, sessions: &str| {
+    let golden = |begin: &str, nodes: &str, sessions: &str| {
         format!(
-            "{magic}
-             {header_length}
+            "{begin}
              01 0100000000000000 0100000000000000 0100000000000000
              01 0100000000000000 0200000000000000 0000000000000000
              {MEMBERSHIP}
@@ -223,21 +223,24 @@ async fn a_snapshot_keeps_its_bytes() {
     let no_nodes = "0100000000000000 0000000000000000";
     same(
         &bytes,
-        &golden("4857736e61700003", "b8000000", no_nodes, nothing),
+        &golden("4857736e61700004 bc000000 01000000", no_nodes, nothing),
     );
     assert_eq!(digest.checksum, *blake3::hash(&bytes).as_bytes());
     assert_eq!(
         snapshot_format::read(&bytes[..]).unwrap(),
         (state.clone(), digest)
     );
+    let without_level = bytes_of(&golden("4857736e61700003 b8000000", no_nodes, nothing));
+    let (read, _) = snapshot_format::read(&without_level[..]).unwrap();
+    assert_eq!(read, state);
     // Before nodes were admitted, those of the membership were all that had an id.
     let mut older = state;
     older.table.set_members(cards(&membership()));
-    for (magic, header_length, sessions) in [
-        ("4857736e61700002", "a8000000", nothing),
-        ("4857736e61700001", "98000000", ""),
+    for (begin, sessions) in [
+        ("4857736e61700002 a8000000", nothing),
+        ("4857736e61700001 98000000", ""),
     ] {
-        let bytes = bytes_of(&golden(magic, header_length, "", sessions));
+        let bytes = bytes_of(&golden(begin, "", sessions));
         let (read, _) = snapshot_format::read(&bytes[..]).unwrap();
         assert_eq!(read, older);
     }
@@ -271,12 +274,13 @@ fn a_retired_sequence_keeps_its_bytes_in_a_snapshot() {
     let mut table = Table::with_header(TableHeader {
         epoch: 3,
         state_time_ms: 9,
+        ..TableHeader::default()
     });
     table.restore(name, sequence);
     a_snapshot_is(
         table,
-        "4857736e61700003
-         4a000000
+        "4857736e61700004
+         4e000000 01000000
          00 00 0000000000000000 0000000000000000
          0300000000000000 0900000000000000
          0100000000000000 0000000000000000
@@ -305,8 +309,8 @@ fn a_session_keeps_its_bytes_in_a_snapshot() {
     table.restore_session(SessionId::opened_at(8), session);
     a_snapshot_is(
         table,
-        "4857736e61700003
-         4a000000
+        "4857736e61700004
+         4e000000 01000000
          00 00 0000000000000000 0000000000000000
          0100000000000000 0000000000000000
          0100000000000000 0000000000000000
@@ -344,8 +348,8 @@ fn a_request_key_keeps_its_bytes_in_a_snapshot() {
     ));
     a_snapshot_is(
         table,
-        "4857736e61700003
-         4a000000
+        "4857736e61700004
+         4e000000 01000000
          00 00 0000000000000000 0000000000000000
          0100000000000000 0000000000000000
          0100000000000000 0000000000000000
@@ -373,8 +377,8 @@ fn nodes_keep_their_bytes_in_a_snapshot() {
     table.apply(at_entry(1), &[batch(vec![Command::Admit { node }])]);
     a_snapshot_is(
         table,
-        "4857736e61700003
-         a1000000
+        "4857736e61700004
+         a5000000 01000000
          00 00 0000000000000000 0000000000000000
          0100000000000000 0000000000000000
          0300000000000000 0200000000000000
@@ -382,6 +386,22 @@ fn nodes_keep_their_bytes_in_a_snapshot() {
          0100000000000000 61 0100000000000000 70 01
          0200000000000000 06000000000000000000000000000000
          0200000000000000 6263 0100000000000000 70 00
+         0000000000000000 0000000000000000 0000000000000000",
+    );
+}
+
+#[test]
+fn a_feature_level_keeps_its_bytes_in_a_snapshot() {
+    let mut table = Table::default();
+    let to = FeatureLevel::LATEST;
+    table.apply(at_entry(1), &[batch(vec![Command::RaiseLevel { to }])]);
+    a_snapshot_is(
+        table,
+        "4857736e61700004
+         4e000000 01000000
+         00 00 0000000000000000 0000000000000000
+         0100000000000000 0000000000000000
+         0100000000000000 0000000000000000
          0000000000000000 0000000000000000 0000000000000000",
     );
 }

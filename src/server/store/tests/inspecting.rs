@@ -9,6 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::damage::{bits_of, flip, raised, snapshot_of, template, with_tree};
 use super::fixture::*;
+use crate::sequence::FeatureLevel;
 use crate::server::store::error::whole_line;
 use crate::server::store::{
     DataDir, InspectError, Inspection, Store, StoreError, Verdict, inspect,
@@ -43,7 +44,7 @@ async fn inspected(path: &Path, damage: &str) -> Inspection {
         "inspecting changed the directory: {damage}"
     );
 
-    let started = DataDir::open(path).and_then(|dir| Store::open(&dir));
+    let started = DataDir::open(path).and_then(|dir| Store::open(&dir, FeatureLevel::LATEST));
     match started {
         Ok(store) => {
             close(store).await;
@@ -313,7 +314,8 @@ async fn a_database_without_its_superblock_would_be_refused_before_and_after_for
         );
         assert_eq!(found.log.unwrap().records, 126);
         let dir = DataDir::open(path).unwrap();
-        let started = Store::refuse_orphan(&dir).and_then(|()| Store::open(&dir).map(drop));
+        let started = Store::refuse_orphan(&dir)
+            .and_then(|()| Store::open(&dir, FeatureLevel::LATEST).map(drop));
         assert!(started.is_err());
     }
 }

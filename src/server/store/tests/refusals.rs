@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use openraft::vote::RaftLeaderId;
 
+use crate::sequence::{FeatureLevel, LaterLevel};
 use crate::server::store::StoreError;
 use crate::server::store::error::or_nothing;
 use crate::server::store::frame::FrameError;
@@ -77,6 +78,10 @@ samples! {
     StoreError::Later { .. } => [StoreError::Later {
         path: path("DIR/superblock"),
     }],
+    StoreError::Level(_) => [StoreError::Level(LaterLevel {
+        found: FeatureLevel::from_number(2).unwrap(),
+        known: FeatureLevel::FIRST,
+    })],
     StoreError::Foreign { .. } => [StoreError::Foreign {
         path: path("DIR/superblock"),
         what: "cluster",

@@ -6,7 +6,7 @@ use std::path::Path;
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
 
 use super::fixture::*;
-use crate::sequence::{Command, Origin};
+use crate::sequence::{Command, FeatureLevel, Origin};
 use crate::server::store::backup::{Backup, Rises};
 use crate::server::store::error::whole_line;
 use crate::server::store::{
@@ -64,7 +64,7 @@ async fn a_restored_directory_is_the_only_member_of_a_new_cluster_and_goes_on_ab
     let (ids, members): (Vec<NodeId>, Vec<_>) = record.members.into_iter().unzip();
     assert_eq!(ids, [node()]);
     assert_eq!(members[0].incarnation, dir.identity().incarnation);
-    let mut store = Store::open(&dir).unwrap();
+    let mut store = Store::open(&dir, FeatureLevel::LATEST).unwrap();
     let (table, last) = store.tables.table_at();
     assert_eq!(table, made.table);
     assert_eq!(table.get(&name("s")).unwrap().high, Some(127));

@@ -6,6 +6,7 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
 
 use super::fixture::*;
+use crate::server::store::StoreFailure;
 use crate::server::store::database::{CHANGES_BYTES_MAX, CHANGES_OPERATIONS_MAX};
 use crate::server::store::probe::Step;
 
@@ -242,7 +243,10 @@ async fn a_failed_sync_fails_its_group_and_all_after_it_and_is_never_tried_again
             "nothing is asked of the disk any more"
         );
         let failed = std::mem::replace(&mut store.failed, new_store().1.failed);
-        assert_eq!(failed.wait().await.raw_os_error(), Some(5));
+        let StoreFailure::Disk(error) = failed.wait().await else {
+            panic!("the disk fails");
+        };
+        assert_eq!(error.raw_os_error(), Some(5));
         // What was acknowledged before is there.
         let copy = copy_of(guard.path());
         let mut reopened = open(copy.path()).unwrap();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::fixture::*;
 use super::{Fate, WAY_OUT, fate_of, snapshot_of, template};
+use crate::sequence::FeatureLevel;
 use crate::server::store::{DataDir, Store, StoreError};
 
 #[tokio::test]
@@ -111,7 +112,7 @@ async fn a_store_opens_only_after_adoption() {
     let guard = tempfile::tempdir().unwrap();
     let dir = DataDir::open(guard.path()).unwrap();
 
-    let error = Store::open(&dir).unwrap_err();
+    let error = Store::open(&dir, FeatureLevel::LATEST).unwrap_err();
 
     assert_eq!(
         error.to_string(),

@@ -9,13 +9,14 @@ use std::path::Path;
 
 use super::records::with_tree;
 use super::{WAY_OUT, snapshot_of, template};
+use crate::sequence::FeatureLevel;
 use crate::server::store::{Store, StoreError};
 
 #[tokio::test]
 async fn a_store_of_another_node_is_refused() {
     let (template, _) = template().await;
     let (other, dir) = new_directory();
-    drop(Store::open(&dir).unwrap());
+    drop(Store::open(&dir, FeatureLevel::LATEST).unwrap());
     let cluster = dir.identity().formation.as_ref().unwrap().cluster;
     drop(dir);
     let copy = copy_of(template.path());
