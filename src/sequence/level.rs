@@ -16,10 +16,12 @@ use super::Command;
 pub(crate) struct FeatureLevel(u32);
 
 impl FeatureLevel {
-    /// Every command up to [`Command::Import`], and the one that raises the level.
+    /// Every command up to [`Command::Admit`], and the one that raises the level.
     pub(crate) const FIRST: Self = Self(1);
+    /// [`Command::Import`].
+    pub(crate) const IMPORTS: Self = Self(2);
     /// The latest that this program knows.
-    pub(crate) const LATEST: Self = Self::FIRST;
+    pub(crate) const LATEST: Self = Self::IMPORTS;
 
     /// The level of this number; there is no level 0.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
@@ -27,6 +29,7 @@ impl FeatureLevel {
     }
 
     /// The same, if this program knows it.
+    #[cfg(feature = "cli")]
     pub(crate) fn known(number: u32) -> Option<Self> {
         Self::from_number(number).filter(|level| *level <= Self::LATEST)
     }
@@ -63,8 +66,8 @@ impl Command {
             | Self::AdvanceKeyed { .. }
             | Self::OpenSession { .. }
             | Self::Admit { .. }
-            | Self::Import { .. }
             | Self::RaiseLevel { .. } => FeatureLevel::FIRST,
+            Self::Import { .. } => FeatureLevel::IMPORTS,
         }
     }
 }

@@ -35,4 +35,6 @@ mod snapshots;
 #[cfg(test)]
 mod soak;
 #[cfg(test)]
+mod upgrade;
+#[cfg(test)]
 mod world;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use highwater::chaos::{
-    ClusterSize, Connection, HarnessError, LocalCluster, Network, Progress, Proxy, Recorder, Worker,
+    ClusterSize, Connection, HarnessError, LocalCluster, Network, Program, Progress, Proxy,
+    Recorder, Worker,
 };
 use highwater::client::{Client, Spread};
 use highwater::history::{Checker, LeaseOutcome, Line, Verdict, read_history};
@@ -37,8 +38,13 @@ impl World {
 
     /// The same, started with these settings.
     pub(crate) async fn with(settings: &[&str]) -> Self {
+        Self::of(program(), settings).await
+    }
+
+    /// The same, of this program.
+    pub(crate) async fn of(program: Program, settings: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let cluster = LocalCluster::create(directory.path(), ClusterSize::Three, program());
+        let cluster = LocalCluster::create(directory.path(), ClusterSize::Three, program);
         let mut cluster = cluster.unwrap();
         cluster.serve_with(settings);
         Self::start(cluster, directory).await
@@ -283,6 +289,12 @@ impl Watched {
 }
 
 impl Seen {
+    /// What was asked and not granted.
+    pub(crate) fn not_granted(&self) -> usize {
+        let granted = |line: &&Line| matches!(line.outcome, LeaseOutcome::Granted { .. });
+        self.lines.len() - self.lines.iter().filter(granted).count()
+    }
+
     /// What was granted by a node of what was asked and answered within this time.
     pub(crate) fn granted_by(&self, node: u64, (from_ns, to_ns): (u64, u64)) -> usize {
         let lines = self.lines.iter();

@@ -72,6 +72,8 @@ mod sync_errors;
 #[cfg(test)]
 mod syncs;
 #[cfg(test)]
+mod upgrading;
+#[cfg(test)]
 mod verbs;
 #[cfg(test)]
 mod world;

@@ -1,34 +1,14 @@
 //! Members by the command line, as the page on them does it, and nodes that join.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use highwater::RangeCount;
 use highwater::chaos::ClaimedPort;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
 
 use crate::node::{Node, serve, wait_until_ready, with, words};
-use crate::pages::{assert_prints, printing, run};
-use crate::world::{PATIENCE, POLL_INTERVAL, client, send, sequence, three_nodes};
-
-/// Waits until a command that only shows something prints this. What changes something is run once.
-async fn wait_until_printed(directory: &Path, (command, output): (&str, &str), urls: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    let only_shows = ["member list", "cluster status"]
-        .iter()
-        .any(|verb| command.contains(verb));
-    loop {
-        let (printed, said) = run(directory, urls, command);
-        if printed == output {
-            return;
-        }
-        let waits = only_shows && Instant::now() < deadline;
-        assert!(waits, "{command} printed {printed}: {said}");
-        sleep(POLL_INTERVAL).await;
-    }
-}
+use crate::pages::{assert_prints, follow, run};
+use crate::world::{PATIENCE, client, send, sequence, three_nodes};
 
 #[tokio::test]
 async fn every_command_on_the_page_about_members_does_what_it_says() {
@@ -44,30 +24,9 @@ async fn every_command_on_the_page_about_members_does_what_it_says() {
         }
     }
     let urls = urls.join(",");
-    let mut nodes: Vec<(PathBuf, Node)> = Vec::new();
+    let mut nodes = Vec::new();
 
-    for (command, output) in printing(&page) {
-        let Some(arguments) = command.strip_suffix(" &") else {
-            wait_until_printed(directory.path(), (&command, &output), &urls).await;
-            continue;
-        };
-        let arguments = arguments.strip_prefix("highwater ").unwrap();
-        let data = directory.path().join("data");
-        let arguments = arguments.replace("data/", &format!("{}/", data.display()));
-        let arguments: Vec<&str> = arguments.split(' ').collect();
-        let at = arguments.iter().position(|word| *word == "--data-dir");
-        let data_dir = PathBuf::from(arguments[at.unwrap() + 1]);
-        // As whoever follows the page: the one before it has ended.
-        for (_, before) in nodes.iter_mut().filter(|(other, _)| *other == data_dir) {
-            timeout(PATIENCE, before.child.wait())
-                .await
-                .expect("it ends")
-                .unwrap();
-        }
-        let log = directory.path().join(format!("{}.log", nodes.len()));
-        nodes.push((data_dir.clone(), Node::start(&log, words(&arguments))));
-        wait_until_ready(&data_dir).await;
-    }
+    follow(&page, directory.path(), &urls, &mut nodes).await;
 
     assert_eq!(nodes.len(), 6, "the page has its nodes");
 }

@@ -1,12 +1,14 @@
 //! The examples of the pages do what the pages say they do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use highwater::chaos::{ClusterSize, LocalCluster};
+use tokio::time::{sleep, timeout};
 
-use crate::node::{Node, lease, serve, wait_until_ready};
-use crate::world::{self, PATIENCE, three_nodes};
+use crate::node::{Node, lease, serve, wait_until_ready, words};
+use crate::world::{self, PATIENCE, POLL_INTERVAL, three_nodes};
 
 /// A command and what it prints.
 #[derive(Debug, PartialEq)]
@@ -85,6 +87,63 @@ pub(crate) fn run(directory: &Path, urls: &str, command: &str) -> (String, Strin
 pub(crate) fn assert_prints(directory: &Path, url: &str, command: &str, output: &str) {
     let (printed, said) = run(directory, url, command);
     assert_eq!(printed, output, "{command}: {said}");
+}
+
+/// Waits until a command that only shows something prints this. What changes something is run once.
+async fn wait_until_printed(directory: &Path, (command, output): (&str, &str), urls: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    let only_shows = ["member list", "cluster status"]
+        .iter()
+        .any(|verb| command.contains(verb));
+    loop {
+        let (printed, said) = run(directory, urls, command);
+        if printed == output {
+            return;
+        }
+        let waits = only_shows && Instant::now() < deadline;
+        assert!(waits, "{command} printed {printed}: {said}");
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Runs the commands of a page in this directory, at these nodes. What it starts is added to the nodes, each with its data
+/// directory.
+pub(crate) async fn follow(
+    page: &str,
+    directory: &Path,
+    urls: &str,
+    nodes: &mut Vec<(PathBuf, Node)>,
+) {
+    for (command, output) in printing(page) {
+        let Some(arguments) = command.strip_suffix(" &") else {
+            wait_until_printed(directory, (&command, &output), urls).await;
+            if command.starts_with("kill ") {
+                let killed = |path: &Path| {
+                    let path = path.strip_prefix(directory).unwrap();
+                    command.contains(&format!("{}/ready.json", path.display()))
+                };
+                wait_until_ended(nodes, killed).await;
+            }
+            continue;
+        };
+        let arguments = arguments.strip_prefix("highwater ").unwrap();
+        let data = directory.join("data");
+        let arguments = arguments.replace("data/", &format!("{}/", data.display()));
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let at = arguments.iter().position(|word| *word == "--data-dir");
+        let data_dir = PathBuf::from(arguments[at.unwrap() + 1]);
+        let log = directory.join(format!("{}.log", nodes.len()));
+        nodes.push((data_dir.clone(), Node::start(&log, words(&arguments))));
+        wait_until_ready(&data_dir).await;
+    }
+}
+
+/// As whoever follows the page: what was told to end has ended before the next command.
+async fn wait_until_ended(nodes: &mut [(PathBuf, Node)], told: impl Fn(&Path) -> bool) {
+    for (_, node) in nodes.iter_mut().filter(|(path, _)| told(path)) {
+        let ended = timeout(PATIENCE, node.child.wait()).await;
+        ended.expect("it ends").unwrap();
+    }
 }
 
 #[tokio::test]

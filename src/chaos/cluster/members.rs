@@ -1,4 +1,4 @@
-//! Nodes that come and go while the cluster serves.
+//! Nodes that come, go and become others while the cluster serves.
 
 use std::fs;
 use std::mem;
@@ -7,11 +7,18 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{LocalCluster, NodeOrigin, NodeProcess, POLL_INTERVAL, Wait, write_cluster_file};
+use super::{
+    LocalCluster, NodeOrigin, NodeProcess, POLL_INTERVAL, Program, Wait, write_cluster_file,
+};
 use crate::chaos::HarnessError;
 use crate::chaos::ports::ClaimedPort;
 
 impl LocalCluster {
+    /// Starts every node by this program from now on.
+    pub fn start_by(&mut self, program: Program) {
+        self.program = program;
+    }
+
     /// Starts one more node, which asks the others to be admitted, and waits until it has its id: that is told.
     ///
     /// # Errors
@@ -102,7 +109,7 @@ mod tests {
     use std::net::UdpSocket;
 
     use super::*;
-    use crate::chaos::{ClusterSize, Program};
+    use crate::chaos::ClusterSize;
 
     // Workers of a test go on calling: another test's node there once answered them.
     #[tokio::test]

@@ -64,6 +64,21 @@ async fn what_raises_the_level_above_what_a_node_knows_is_not_applied_and_ends_i
 }
 
 #[tokio::test]
+async fn a_store_at_a_later_level_is_not_opened_by_a_node_that_does_not_know_it() {
+    let (guard, store) = at_level_2().await;
+    let before = store.tables.table();
+    close(store).await;
+    let dir = || DataDir::open(guard.path()).unwrap();
+
+    let error = opened(&dir(), 1).unwrap_err();
+
+    assert!(matches!(error, StoreError::Level(_)), "{error:?}");
+    assert_eq!(error.to_string(), LATER);
+    let again = opened(&dir(), 2).unwrap();
+    assert_eq!(again.tables.table(), before);
+}
+
+#[tokio::test]
 async fn a_snapshot_of_a_later_level_is_not_received_and_ends_the_node() {
     let (guard, store) = at_level_2().await;
     let snapshot = fs::read_dir(guard.path().join("snapshots")).unwrap();
