@@ -12,11 +12,12 @@ mod sessions;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use imbl::OrdMap;
+
 use super::state_hash::{Part, PartsSum, StateHash};
 use super::{
     Applied, Batch, Command, EntryId, FeatureLevel, Outcome, Refusal, SequenceName, SessionId,
 };
-use imbl::OrdMap;
 
 pub(crate) use keys::{Kept, Keys};
 pub(crate) use nodes::{KnownNode, NodeCard};
