@@ -299,6 +299,7 @@ mod tests {
         ],
         ServerError::Join(_) => [
             ServerError::Join(JoinError::Refused { reason: "REASON".to_owned() }),
+            ServerError::Join(JoinError::OtherCluster { own: own(), other: other().to_string() }),
             ServerError::Join(JoinError::NotUnderstood { reason: "REASON".to_owned() })
         ],
         ServerError::Consensus(_) => [ServerError::Consensus(ConsensusError::Store(

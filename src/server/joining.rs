@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::config::Entry;
 use super::consensus::Told;
 use super::store::FormationRecord;
-use super::types::{Member, NodeId};
+use super::types::{ClusterId, Member, NodeId};
 use crate::client::{BuildError, Client, ClientError};
 use crate::sequence::FeatureLevel;
 use crate::wire::{AdmitBody, AdmittedBody, AdmittedMemberBody};
@@ -30,6 +31,17 @@ pub(crate) enum JoinError {
         /// In its words.
         reason: String,
     },
+    /// It is a member of another one.
+    #[error(
+        "this directory belongs to cluster {own}, but the nodes given by --join to cluster {other}: give the node its own data \
+         directory, or name nodes of its own cluster"
+    )]
+    OtherCluster {
+        /// The directory's.
+        own: ClusterId,
+        /// The one that it is told to join.
+        other: String,
+    },
     /// The answer makes no sense.
     #[error(
         "the cluster's answer is not understood, because {reason}: run the same version of highwater on all nodes"
@@ -38,6 +50,33 @@ pub(crate) enum JoinError {
         /// In words.
         reason: String,
     },
+}
+
+/// Resolves where a member is told to join another cluster than its own. What it is told makes no difference to it any more, and it
+/// starts also where nobody answers; but whoever told it means something else than what it does.
+pub(super) async fn refused(entry: &Entry, record: Option<&FormationRecord>) -> JoinError {
+    if let (Entry::Join { urls }, Some(record)) = (entry, record) {
+        let client = match client(urls) {
+            Ok(client) => client,
+            Err(error) => return error.into(),
+        };
+        let own = record.cluster;
+        loop {
+            match client.cluster().await {
+                Ok(there) if there.cluster == own.to_string() => break,
+                Ok(there) => {
+                    let other = there.cluster;
+                    return JoinError::OtherCluster { own, other };
+                }
+                Err(_) => tokio::time::sleep(ROUND_PAUSE).await,
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+fn client(urls: &[String]) -> Result<Client, BuildError> {
+    Client::builder().nodes(urls).deadline(ASK_TIMEOUT).build()
 }
 
 /// Asks these nodes until one has admitted this one. What comes back is to be kept before anything else is done.
@@ -49,10 +88,7 @@ pub(super) async fn admitted(
     own: Member,
     level_max: FeatureLevel,
 ) -> Result<FormationRecord, JoinError> {
-    let client = Client::builder()
-        .nodes(urls)
-        .deadline(ASK_TIMEOUT)
-        .build()?;
+    let client = client(urls)?;
     let body = AdmitBody {
         incarnation: own.incarnation.to_string(),
         api: own.api.to_string(),

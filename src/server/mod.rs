@@ -259,6 +259,7 @@ impl Node {
             failure = failed => ServerError::store(self.dir.path(), failure),
             reason = consensus.ended() => ServerError::Ended { reason },
             refused = refused => refused.into(),
+            strange = joining::refused(&self.config.entry, record) => strange.into(),
             diverged = consensus.diverged() => diverged.into(),
             disowned = consensus.disowned() => Box::new(disowned).into(),
         };

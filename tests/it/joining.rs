@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::node::{Node, serve, wait_until, wait_until_ready, with, words};
+use crate::node::{Node, ended, serve, started, wait_until, wait_until_ready, with, words};
+use crate::world::send;
 
 /// Answers with these bytes whoever has said something, and then keeps the connection.
 async fn answering(listener: TcpListener, bytes: Vec<u8>) {
@@ -52,6 +53,15 @@ async fn server(servers: &mut JoinSet<()>, bytes: Vec<u8>) -> String {
 fn joins(directory: &Path, name: &str, address: &str) -> Node {
     let arguments = with(serve(&directory.join(name)), &["--join", address]);
     Node::start(&directory.join(format!("{name}.log")), arguments)
+}
+
+/// A cluster of one, where it is, and which it is.
+async fn alone(directory: &Path, name: &str) -> (Node, String, String) {
+    let log = directory.join(format!("{name}.log"));
+    let node = Node::start(&log, serve(&directory.join(name)));
+    let url = wait_until_ready(&directory.join(name)).await;
+    let shown = send("GET", &format!("{url}/v1/cluster"), "", &[]).await;
+    (node, url, shown.field("cluster"))
 }
 
 #[tokio::test]
@@ -129,4 +139,30 @@ async fn a_node_that_is_admitted_by_a_cluster_of_another_peer_protocol_says_so()
         assert!(node.said().contains(way_out), "{}", node.said());
         assert!(node.terminate().await.success());
     }
+}
+
+// Whoever restored a backup has a new cluster, and old members with the same flag.
+#[tokio::test]
+async fn a_member_that_is_told_to_join_another_cluster_is_refused_and_starts_again_at_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (_own, own_url, own) = alone(path, "own").await;
+    let (_other, other_url, other) = alone(path, "other").await;
+    let member = joins(path, "2", &own_url);
+    wait_until_ready(&path.join("2")).await;
+    assert!(member.terminate().await.success());
+
+    let arguments = with(serve(&path.join("2")), &["--join", &other_url]);
+    let refused = ended(started(arguments)).await;
+
+    let said = String::from_utf8(refused.stderr).unwrap();
+    let line = format!(
+        "highwater: this directory belongs to cluster {own}, but the nodes given by --join to cluster {other}: give the node its own data \
+         directory, or name nodes of its own cluster\n"
+    );
+    assert!(said.ends_with(&line), "{said}");
+    assert_eq!(refused.status.code(), Some(1));
+    let again = joins(path, "2", &own_url);
+    wait_until_ready(&path.join("2")).await;
+    assert!(again.terminate().await.success());
 }
