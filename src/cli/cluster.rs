@@ -186,6 +186,7 @@ mod tests {
              1   follower  127.0.0.1:7101  127.0.0.1:7201  -          17     -    -\n"
         );
     }
+
     #[test]
     fn feature_levels_are_told_where_something_is_to_be_known_of_them() {
         let told = |levels: &[Option<u32>]| {

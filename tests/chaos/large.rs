@@ -62,6 +62,15 @@ async fn wait_until_saved(crowd: &Crowd, files: &Files) -> (Rate, Rate) {
     (saving, idle)
 }
 
+/// Prints how much memory each node has.
+pub(crate) fn tell_memory(world: &World) {
+    for node in world.cluster.ids() {
+        let used = ProcessUse::of(world.cluster.pid(node).unwrap()).unwrap();
+        let (now, peak) = (used.memory >> 20, used.memory_peak >> 20);
+        eprintln!("node {node}: {now} MiB, at most {peak} MiB");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_of_many_sequences_is_saved_while_grants_go_on_and_is_there_after_a_restart() {
     let interval = setting("LARGE_INTERVAL").unwrap_or(INTERVAL).to_string();
@@ -80,11 +89,7 @@ async fn a_table_of_many_sequences_is_saved_while_grants_go_on_and_is_there_afte
         "grants/s while it is saved {with} (for {:?}), else {without}",
         saving.time
     );
-    for node in world.cluster.ids() {
-        let used = ProcessUse::of(world.cluster.pid(node).unwrap()).unwrap();
-        let (now, peak) = (used.memory >> 20, used.memory_peak >> 20);
-        eprintln!("node {node}: {now} MiB, at most {peak} MiB");
-    }
+    tell_memory(&world);
     let taken = crowd.leave().await;
 
     let follower = leader % 3 + 1;

@@ -4,15 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use highwater::chaos::ProcessUse;
 use highwater::client::Members;
 use highwater::wire::{MemberBody, MemberRole};
-use tokio::time::sleep;
 
+use crate::large::tell_memory;
 use crate::members::wait_until_done;
 use crate::settings::setting;
-use crate::snapshots::make_sequences;
-use crate::world::{PATIENCE, POLL_INTERVAL, Watched, World, wait_until_ready};
+use crate::snapshots::{make_sequences, wait_until_member};
+use crate::world::{Watched, World, wait_until_ready};
 
 /// How many sequences, one less than a table takes at most.
 const SEQUENCES: usize = 20_000;
@@ -20,34 +19,6 @@ const SEQUENCES: usize = 20_000;
 const INTERVAL: u64 = 100;
 /// A node that lacks no more than this has caught up.
 const LAG_MAX: u64 = 16;
-
-/// Waits until the leader says this of the node.
-async fn wait_until_member(world: &World, node: u64, is_so: impl Fn(&MemberBody) -> bool) {
-    let client = world.client();
-    let deadline = Instant::now() + PATIENCE * 10;
-    loop {
-        let shown = client.cluster().await;
-        if let Ok(shown) = &shown
-            && shown
-                .members
-                .iter()
-                .any(|member| member.id == node && is_so(member))
-        {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{shown:#?}");
-        sleep(POLL_INTERVAL).await;
-    }
-}
-
-/// Prints how much memory each node has.
-fn tell_memory(world: &World) {
-    for node in world.cluster.ids() {
-        let used = ProcessUse::of(world.cluster.pid(node).unwrap()).unwrap();
-        let (now, peak) = (used.memory >> 20, used.memory_peak >> 20);
-        eprintln!("node {node}: {now} MiB, at most {peak} MiB");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_node_gets_a_large_table_by_a_snapshot_and_then_votes_leads_and_restarts() {

@@ -60,7 +60,7 @@ fn slow(bytes_per_second: u64) -> FlowFault {
 }
 
 /// Waits until the leader says this of the node, and tells how it is then.
-async fn wait_until_member(
+pub(crate) async fn wait_until_member(
     world: &World,
     node: u64,
     is_so: impl Fn(&MemberBody) -> bool,
@@ -70,8 +70,8 @@ async fn wait_until_member(
     loop {
         let shown = client.cluster().await.unwrap();
         let mut members = shown.members.iter();
-        let member = members.find(|member| member.id == node).unwrap();
-        if is_so(member) {
+        let member = members.find(|member| member.id == node);
+        if let Some(member) = member.filter(|member| is_so(member)) {
             return member.clone();
         }
         assert!(Instant::now() < deadline, "{shown:#?}");

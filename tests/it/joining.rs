@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::node::{Node, ended, serve, started, wait_until, wait_until_ready, with, words};
+use crate::node::{Node, ended, serve, serve_at, started, wait_until, wait_until_ready, with};
 use crate::world::send;
 
 /// Answers with these bytes whoever has said something, and then keeps the connection.
@@ -71,22 +71,9 @@ async fn a_node_that_is_to_join_what_is_no_cluster_says_what_is_there_instead() 
     let mut servers = JoinSet::new();
     let page = server(&mut servers, http("404 Not Found", "<html>")).await;
     let mute = server(&mut servers, Vec::new()).await;
-    let [api, peer] = <[_; 2]>::try_from(ClaimedPort::claim(2).unwrap()).unwrap();
-    let peer = peer.address().to_string();
-    let api = api.address().to_string();
-    let arguments = words(&[
-        "serve",
-        "--listen",
-        &api,
-        "--peer-listen",
-        &peer,
-        "--data-dir",
-    ]);
-    let data_dir = path.join("other").into_os_string();
-    let _other = Node::start(
-        &path.join("other.log"),
-        [arguments, vec![data_dir]].concat(),
-    );
+    let ports = ClaimedPort::claim(2).unwrap();
+    let _other = serve_at(&ports, &path.join("other.log"), &path.join("other"));
+    let peer = ports[1].address().to_string();
     wait_until_ready(&path.join("other")).await;
 
     let waiting = [

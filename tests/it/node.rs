@@ -278,6 +278,24 @@ pub(crate) async fn made(directory: &Path, name: &str) -> PathBuf {
     data_dir
 }
 
+/// A node at the addresses of these ports.
+pub(crate) fn serve_at(ports: &[ClaimedPort], log: &Path, data_dir: &Path) -> Node {
+    let (api, peer) = (
+        ports[0].address().to_string(),
+        ports[1].address().to_string(),
+    );
+    let mut arguments = words(&[
+        "serve",
+        "--listen",
+        &api,
+        "--peer-listen",
+        &peer,
+        "--data-dir",
+    ]);
+    arguments.push(data_dir.into());
+    Node::start(log, arguments)
+}
+
 /// A cluster file of nodes with these ids, on ports that are theirs as long as the result lives.
 #[must_use]
 pub(crate) fn cluster_file(path: &Path, ids: &[u64]) -> Vec<ClaimedPort> {

@@ -12,8 +12,8 @@ use crate::backup::backed_up;
 use crate::cli::{Said, highwater};
 use crate::inspect::inspected;
 use crate::node::{
-    Node, assert_refused, assert_unchanged, copy_tree, lease, made, member, misuse, serve, started,
-    tree, trouble, wait_until, wait_until_ready, words,
+    Node, assert_refused, assert_unchanged, copy_tree, lease, made, member, misuse, serve,
+    serve_at, started, tree, trouble, wait_until, wait_until_ready, words,
 };
 use crate::world::{send, three_nodes};
 
@@ -40,24 +40,6 @@ fn backup_of(data_dir: &Path, file: &Path) {
     let (file, from) = (file.to_str().unwrap(), data_dir.to_str().unwrap());
     let said = highwater(&["backup", file, "--from-dir", from]);
     assert_eq!(said.exit, 0, "{}", said.err);
-}
-
-/// A node at the addresses of these ports.
-fn serve_at(ports: &[ClaimedPort], log: &Path, data_dir: &Path) -> Node {
-    let (api, peer) = (
-        ports[0].address().to_string(),
-        ports[1].address().to_string(),
-    );
-    let mut arguments = words(&[
-        "serve",
-        "--listen",
-        &api,
-        "--peer-listen",
-        &peer,
-        "--data-dir",
-    ]);
-    arguments.push(data_dir.into());
-    Node::start(log, arguments)
 }
 
 // pingcap/tidb#69781

@@ -84,16 +84,9 @@ impl Consensus {
         let Some(membership) = self.applied_membership() else {
             return LeaderReply::NotLeader;
         };
-        let members = membership.nodes();
-        let members = members.map(|(id, member)| (*id, member.clone()));
-        let mut nodes: BTreeMap<NodeId, Member> = members.collect();
-        let table = self.tables().table();
-        for (id, card) in table.nodes().waiting() {
-            // It was parsed before it was admitted.
-            if let Ok(member) = Member::try_from(card) {
-                nodes.entry(NodeId::from(*id)).or_insert(member);
-            }
-        }
+        // Where a node is in both, the membership says where it is reached.
+        let mut nodes = self.admitted();
+        nodes.extend(membership.nodes().map(|(id, member)| (*id, member.clone())));
         let asked = nodes.iter().map(async |(id, member)| {
             let known = self.level_max_of(*id, member, until).await;
             (*id, known)

@@ -37,14 +37,8 @@ impl Consensus {
             return;
         };
         let joint = 1 < membership.membership().get_joint_config().len();
-        let table = self.tables().table();
-        let admitted = table.nodes().waiting().filter_map(|(id, card)| {
-            // It was parsed before it was admitted.
-            Some((NodeId::from(*id), Member::try_from(card).ok()?))
-        });
-        let admitted: BTreeMap<NodeId, Member> = admitted
-            .filter(|(id, _)| membership.get_node(id).is_none())
-            .collect();
+        let mut admitted = self.admitted();
+        admitted.retain(|id, _| membership.get_node(id).is_none());
         let changes = match (joint, admitted.is_empty()) {
             // Whoever was to go stays as a learner: whether it was to go for good is not known any more.
             (true, _) => ChangeMembers::AddVoterIds(BTreeSet::new()),
@@ -62,6 +56,16 @@ impl Consensus {
             // It is tried again, here or by the next leader.
             Err(reply) => tracing::debug!(?reply, "members not tended"),
         }
+    }
+
+    /// Who has an id and is no member yet, by what this node has applied.
+    pub(super) fn admitted(&self) -> BTreeMap<NodeId, Member> {
+        let table = self.tables().table();
+        let waiting = table.nodes().waiting().filter_map(|(id, card)| {
+            // It was parsed before it was admitted.
+            Some((NodeId::from(*id), Member::try_from(card).ok()?))
+        });
+        waiting.collect()
     }
 
     /// Whether the node was a member, by what this node has applied, and is none any more.

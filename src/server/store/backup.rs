@@ -15,7 +15,7 @@ pub(crate) use reading::BackupError;
 use serde::{Deserialize, Serialize};
 
 use super::hashing::Hashing;
-use super::snapshot_format::{self, State, write_piece};
+use super::snapshot_format::{self, State, write_piece, write_pieces};
 use crate::sequence::{SequenceName, Table};
 use crate::server::types::{ClusterId, LogId, SnapshotMeta};
 
@@ -70,11 +70,7 @@ impl Backup {
             rises: self.rises.by_name.len() as u64,
         };
         write_piece(&mut file, &header)?;
-        let mut rises = self.rises.by_name.iter().peekable();
-        while rises.peek().is_some() {
-            let piece: Vec<_> = rises.by_ref().take(PIECE_RISES_MAX).collect();
-            write_piece(&mut file, &piece)?;
-        }
+        write_pieces(&mut file, self.rises.by_name.iter(), PIECE_RISES_MAX)?;
         // A restore makes its own membership.
         let meta = SnapshotMeta {
             last_log_id: self.last,

@@ -119,19 +119,11 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
         },
     };
     write_piece(&mut file, &header)?;
-    let mut sequences = state.table.iter().peekable();
-    while sequences.peek().is_some() {
-        let piece: Vec<_> = sequences.by_ref().take(PIECE_SEQUENCES_MAX).collect();
-        write_piece(&mut file, &piece)?;
-    }
+    write_pieces(&mut file, state.table.iter(), PIECE_SEQUENCES_MAX)?;
     for (id, session) in state.table.sessions().iter() {
         write_session(&mut file, *id, session)?;
     }
-    let mut keys = state.table.keys().iter().peekable();
-    while keys.peek().is_some() {
-        let piece: Vec<&Kept> = keys.by_ref().take(PIECE_KEYS_MAX).collect();
-        write_piece(&mut file, &piece)?;
-    }
+    write_pieces(&mut file, state.table.keys().iter(), PIECE_KEYS_MAX)?;
     file.flush()?;
     Ok(file.digest())
 }
@@ -267,6 +259,20 @@ pub(super) fn required<T: DeserializeOwned, const LIMIT: usize>(
     file: &mut impl Read,
 ) -> Result<T, SnapshotError> {
     read_piece::<T, LIMIT>(file)?.ok_or(SnapshotError::Length)
+}
+
+/// Writes these, so many in a piece at most.
+pub(super) fn write_pieces<T: Serialize>(
+    file: &mut impl Write,
+    items: impl Iterator<Item = T>,
+    piece_max: usize,
+) -> io::Result<()> {
+    let mut items = items.peekable();
+    while items.peek().is_some() {
+        let piece: Vec<T> = items.by_ref().take(piece_max).collect();
+        write_piece(file, &piece)?;
+    }
+    Ok(())
 }
 
 pub(super) fn write_piece(file: &mut impl Write, piece: &impl Serialize) -> io::Result<()> {
