@@ -19,12 +19,12 @@ sequence  | sequence           |
 wire      | wire               | sequence
 history   | history            | sequence
 client    | client             | sequence wire
-node      | server::types server::formats server::codec server::tasks server::config server::telemetry | sequence
+node      | server::types server::formats server::codec server::host server::tasks server::config server::telemetry | sequence
 store     | server::store     | guard sequence node
 consensus | server::consensus | sequence node store
 batcher   | server::batcher   | sequence node store consensus
 api       | server::api       | sequence wire node store consensus batcher
-server    | server server::error server::joining server::offline server::open_files server::sockets | sequence wire client node store consensus batcher api
+server    | server server::engine server::error server::joining server::offline server::open_files server::sockets | sequence wire client node store consensus batcher api
 chaos     | chaos             | sequence wire history client
 cli       | cli               | guard sequence wire history client node server chaos
 main      | main               | cli

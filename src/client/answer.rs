@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::call::{Effect, Length};
 use super::error::{ClientError, Setback, SetbackReason};
 use super::nodes::NodeUrl;
+use super::transport::SendError;
 use crate::wire::{Problem, ProblemOutcome, REPLAYED_HEADER};
 
 /// The longest answer that is read. The largest is a cluster's list of members.
@@ -103,13 +104,13 @@ impl Answer {
 
 /// What an answer means.
 pub(super) async fn receive(
-    response: Result<Response, reqwest::Error>,
+    response: Result<Response, SendError>,
     node: &NodeUrl,
     (effect, length): (Effect, Length),
 ) -> Exchange {
     let mut response = match response {
         Ok(response) => response,
-        Err(error) => return sending_failed(&error),
+        Err(error) => return sending_failed(error),
     };
     let status = response.status();
     let headers = response.headers().clone();
@@ -180,18 +181,16 @@ fn judge(status: StatusCode, problem: Box<Problem>, retry_after: Option<Duration
     }
 }
 
-fn sending_failed(error: &reqwest::Error) -> Exchange {
-    let cause = root_cause(error);
-    if error.is_connect() {
-        Exchange::NotApplied {
+fn sending_failed(error: SendError) -> Exchange {
+    match error {
+        SendError::NotConnected { cause } => Exchange::NotApplied {
             reason: SetbackReason::NotConnected { cause },
             retry_after: None,
-        }
-    } else {
-        Exchange::Unknown {
+        },
+        SendError::Lost { cause } => Exchange::Unknown {
             reason: SetbackReason::Lost { cause },
             retry_after: None,
-        }
+        },
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::answer::{Answer, Exchange, receive};
 use super::error::{ClientError, Setback, SetbackReason};
 use super::nodes::{Others, Stop};
-use super::{Client, IdempotencyKey, to_json};
+use super::{Client, IdempotencyKey, to_json, transport};
 use crate::wire::KEY_HEADER;
 
 /// The shortest time that a node accepts as a request's deadline.
@@ -184,7 +184,7 @@ impl Client {
         }
         let exchange = async {
             receive(
-                builder.send().await,
+                transport::send(builder).await,
                 stop.url,
                 (request.effect, request.length),
             )

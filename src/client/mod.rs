@@ -30,6 +30,7 @@ mod grant;
 mod members;
 mod nodes;
 mod reads;
+mod transport;
 
 pub use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
 pub use backup::Download;

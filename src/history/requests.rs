@@ -180,7 +180,13 @@ impl Key {
         self.grants.push(grant);
     }
 
-    fn settle(self, requests: &mut Requests) {
+    fn settle(mut self, requests: &mut Requests) {
+        for grant in &mut self.grants {
+            // Any of its tries may be the one that was carried out.
+            let tries = self.unanswered.iter().map(|unanswered| unanswered.sent_ns);
+            let tries = tries.filter(|sent_ns| within_window(*sent_ns, grant.sent_ns));
+            grant.sent_ns = tries.chain([grant.sent_ns]).min().unwrap_or_default();
+        }
         let mut counted: Option<u64> = None;
         for unanswered in self.unanswered {
             let answered = self

@@ -367,6 +367,17 @@ fn a_replay_under_its_key_is_one_grant() {
 }
 
 #[test]
+fn a_grant_under_a_key_may_have_been_made_for_any_of_its_tries() {
+    let report = check(&[
+        keyed(unknown((1, 10), 1), "k"),
+        grant((3, 4), 2, 2),
+        keyed(grant((11, 12), 1, 1), "k"),
+    ]);
+
+    assert_eq!(report.verdict(), Verdict::Holds);
+}
+
+#[test]
 fn a_request_answered_under_its_key_explains_no_gap() {
     let report = check(&[
         keyed(unknown((1, 2), 3), "k"),

@@ -8,8 +8,10 @@ pub(crate) mod batcher;
 pub(crate) mod codec;
 pub(crate) mod config;
 pub(crate) mod consensus;
+mod engine;
 mod error;
 pub(crate) mod formats;
+pub(crate) mod host;
 mod joining;
 #[cfg(feature = "cli")]
 pub(crate) mod offline;
@@ -21,6 +23,10 @@ pub(crate) mod tasks;
 pub(crate) mod telemetry;
 pub(crate) mod types;
 
+#[cfg(test)]
+#[path = "../../tests/sim/mod.rs"]
+mod sim;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -31,20 +37,18 @@ use futures::future::{Either, select};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::api::{Api, Backups, Service};
-use self::batcher::Batcher;
+use self::api::{Api, Service};
 use self::config::{Config, Entry};
 use self::consensus::{
     Beginning, Consensus, Inbound, Listener, LocalNode, Peers, Plan, PlannedMember, Promise,
-    Proposer, Retention,
+    Retention,
 };
+use self::engine::Engine;
 pub(crate) use self::error::ServerError;
 use self::sockets::Sockets;
-use self::store::{
-    DataDir, FormationRecord, Identity, Pace, Space, Store, StoreClosed, StoreFailed,
-};
+use self::store::{DataDir, FormationRecord, Identity, Space, Store, StoreClosed, StoreFailed};
 use self::tasks::Tasks;
-use self::types::{LogId, Member, NodeId};
+use self::types::{Member, NodeId};
 
 /// How long open requests are waited for at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -196,44 +200,20 @@ impl Node {
         .await
         .map_err(|error| ServerError::raft(error, self.failed.as_mut(), self.dir.path()))?;
 
-        let (proposals, queue) = Proposer::queue();
-        self.tasks
-            .spawn(Proposer::new(consensus.clone(), queue).run());
-        let (batcher, handle) = Batcher::new(consensus.clone(), proposals.clone());
-        self.tasks.spawn(batcher.run());
-
-        inbound.send_replace(Some(Inbound::new(
-            consensus.clone(),
-            store.snapshots,
-            proposals,
-            record.clone(),
-        )));
-        consensus.run();
-        self.keep(&consensus, &plan);
-        let recovered = self.watch_recovery((consensus.clone(), plan.clone()), store.last_log_id);
-        let pace = Pace::new(consensus.tables().clone());
-        self.tasks.spawn(pace.clone().run(recovered.clone()));
-        self.service.send_replace(Some(Arc::new(Service {
-            batcher: handle,
+        let engine = Engine {
             consensus: consensus.clone(),
-            cluster: record.cluster,
+            plan: plan.clone(),
+            record,
+            incarnation: self.dir.identity().incarnation,
+            snapshots: store.snapshots,
+            started_with: store.last_log_id,
             auto_create: self.config.auto_create,
             stopping: self.stopping.clone(),
-            backups: Backups::new(pace),
-            recovered,
-        })));
+            tasks: self.tasks.clone(),
+        };
+        self.service
+            .send_replace(Some(Arc::new(engine.start(&inbound))));
         Ok((consensus, plan))
-    }
-
-    /// What goes on as long as the node runs.
-    fn keep(&self, consensus: &Consensus, plan: &Plan) {
-        self.tasks.spawn(consensus.clone().keep_peers());
-        self.tasks.spawn(consensus.clone().keep_log_short());
-        self.tasks.spawn(consensus.clone().relieve());
-        self.tasks.spawn(consensus.clone().tend_members());
-        if let Some(own) = plan.own(self.dir.identity().incarnation) {
-            self.tasks.spawn(consensus.clone().announce(own));
-        }
     }
 
     /// Sees a new cluster through its first membership. Resolves when the node cannot go on: its store cannot write, its
@@ -285,23 +265,6 @@ impl Node {
             // Elapsed: all that was acknowledged is on disk already, so an unclosed store loses nothing.
             drop(tokio::time::timeout(CLOSE_TIMEOUT, closed.wait()).await);
         }
-    }
-
-    fn watch_recovery(
-        &self,
-        (consensus, plan): (Consensus, Plan),
-        started_with: Option<LogId>,
-    ) -> watch::Receiver<bool> {
-        let (recovered, seen) = watch::channel(false);
-        self.tasks.spawn(async move {
-            // The only error is Raft's end, which ends the process.
-            if consensus.recovered(started_with).await.is_ok() {
-                tracing::info!("recovered");
-                consensus.compare_members(&plan);
-                recovered.send_replace(true);
-            }
-        });
-        seen
     }
 
     /// What this node is to be in its cluster, if that is known already.

@@ -207,7 +207,7 @@ pub(super) async fn serve<S: PeerService>(
     from: Party,
     limits: Limits,
 ) -> io::Result<()> {
-    let Connection { reader, writer } = connection;
+    let Connection { reader, writer, .. } = connection;
     let (replies, frames) = mpsc::channel(STREAM_IN_FLIGHT_MAX);
     let receiver = Receiver {
         reader,

@@ -36,7 +36,7 @@ pub(super) async fn serve<S: PeerService>(
     from: Party,
     limits: Limits,
 ) -> io::Result<()> {
-    let Connection { reader, writer } = connection;
+    let Connection { reader, writer, .. } = connection;
     let (replies, queued) = mpsc::channel(QUEUE_MAX);
     let answered = frames(reader, limits.silence).try_for_each_concurrent(SERVED_MAX, |frame| {
         let (service, replies) = (&service, &replies);

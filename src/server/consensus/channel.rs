@@ -90,7 +90,7 @@ impl Channel {
         });
         let run = async move {
             let _closes = CloseOnDrop(Arc::clone(&waiting));
-            let Connection { reader, writer } = connection;
+            let Connection { reader, writer, .. } = connection;
             tokio::select! {
                 ended = read(reader, &waiting, &queue, limits) => ended,
                 ended = write(writer, frames, limits) => ended,

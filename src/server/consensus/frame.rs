@@ -9,12 +9,11 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use futures::{SinkExt, StreamExt};
 use serde::Serialize;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
 use crate::server::codec;
 use crate::server::config::Timing;
+use crate::server::host::{Reads, Socket, Writes};
 
 /// The most bytes of one frame: twice what the log hands out for one append.
 pub(crate) const FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -25,9 +24,9 @@ pub(super) const IN_FLIGHT_MAX: usize = 256;
 pub(super) const PING: u64 = 0;
 
 /// The reading half of a connection.
-pub(super) type FrameReader = FramedRead<OwnedReadHalf, LengthDelimitedCodec>;
+pub(super) type FrameReader = FramedRead<Box<dyn Reads>, LengthDelimitedCodec>;
 /// The writing half of a connection.
-pub(super) type FrameWriter = FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>;
+pub(super) type FrameWriter = FramedWrite<Box<dyn Writes>, LengthDelimitedCodec>;
 
 /// How long a peer connection waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -63,23 +62,28 @@ impl From<Timing> for Limits {
     }
 }
 
-/// A TCP connection that carries frames.
+/// A connection that carries frames.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) reader: FrameReader,
     pub(super) writer: FrameWriter,
+    /// Where the other end is.
+    pub(super) peer: SocketAddr,
 }
 
 impl Connection {
     /// A connection that takes frames of at most `frame_max` bytes until told otherwise.
-    pub(super) fn new(stream: TcpStream, frame_max: usize) -> io::Result<Self> {
-        // A heartbeat that waits for the previous one's acknowledgement comes too late.
-        stream.set_nodelay(true)?;
-        let (read, write) = stream.into_split();
-        Ok(Self {
-            reader: FramedRead::new(read, frames_of(frame_max)),
-            writer: FramedWrite::new(write, frames_of(FRAME_BYTES_MAX)),
-        })
+    pub(super) fn new(socket: Socket, frame_max: usize) -> Self {
+        let Socket {
+            reads,
+            writes,
+            peer,
+        } = socket;
+        Self {
+            reader: FramedRead::new(reads, frames_of(frame_max)),
+            writer: FramedWrite::new(writes, frames_of(FRAME_BYTES_MAX)),
+            peer,
+        }
     }
 
     /// Takes whole frames from now on: the peer has shown who it is.
@@ -88,14 +92,6 @@ impl Connection {
             .decoder_mut()
             .set_max_frame_length(FRAME_BYTES_MAX);
         self
-    }
-
-    /// Where the other end is.
-    ///
-    /// # Errors
-    /// That of the socket, where it is not connected any more.
-    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
-        self.reader.get_ref().peer_addr()
     }
 
     /// The next frame.
@@ -165,6 +161,8 @@ pub(super) fn untag(mut frame: Bytes) -> io::Result<(u64, Bytes)> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpStream;
+
     use super::*;
 
     #[test]
@@ -204,8 +202,8 @@ mod tests {
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let (ours, theirs) = tokio::join!(TcpStream::connect(address), socket.accept());
-        let ours = Connection::new(ours.unwrap(), 100).unwrap();
-        (ours, Connection::new(theirs.unwrap().0, 100).unwrap())
+        let connection = |stream: TcpStream| Connection::new(stream.try_into().unwrap(), 100);
+        (connection(ours.unwrap()), connection(theirs.unwrap().0))
     }
 
     #[tokio::test]

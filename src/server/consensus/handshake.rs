@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpStream;
 
 use super::frame::Connection;
 use super::listener::CONNECTIONS_MAX;
@@ -16,6 +15,7 @@ use super::probe::{Probe, ProbeReply};
 use super::promises::{Beginning, Promise};
 use super::protocol::PROTOCOL_VERSION;
 use crate::server::codec::{self, DecodeError};
+use crate::server::host::Socket;
 use crate::server::store::Identity;
 use crate::server::types::{Address, ClusterId, Incarnation, NodeId};
 
@@ -230,8 +230,8 @@ pub(super) async fn ask(
     address: &Address,
     hello: &Hello,
 ) -> Result<(Connection, Answer), HandshakeError> {
-    let stream = TcpStream::connect(address.as_str()).await?;
-    let mut connection = Connection::new(stream, ANSWER_BYTES_MAX)?;
+    let socket = Socket::connect(address).await?;
+    let mut connection = Connection::new(socket, ANSWER_BYTES_MAX);
     connection.send(with_preamble(hello)).await?;
     let answer = connection.receive().await?;
     let body = without_preamble(answer)?;

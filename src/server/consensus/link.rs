@@ -1,5 +1,6 @@
 //! Keeps one connection to a peer open: connects in the background, again and again, so that nobody else waits for it.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,8 +96,14 @@ impl Link {
     ) -> Result<Arc<Channel>, NotConnected> {
         let mut state = self.state.clone();
         let is_up = |state: &State| matches!(state, State::Up(_));
+        let is_up = async {
+            if state.wait_for(is_up).await.is_err() {
+                // The task that connects is gone, and no channel comes any more.
+                pending::<()>().await;
+            }
+        };
         // Whatever it is by then is told below.
-        drop(timeout(within, state.wait_for(is_up)).await);
+        drop(timeout(within, is_up).await);
         state.borrow().channel("no answer so far")
     }
 }
@@ -148,7 +155,7 @@ impl Keeper {
         let (connection, beginning) = handshake::meet(&self.address, self.hello).await?;
         let to = self.hello.to;
         self.promises.taken(to.node);
-        let meeting = self.promises.meet(to, beginning, connection.peer()?)?;
+        let meeting = self.promises.meet(to, beginning, connection.peer)?;
         let is_kept = self.hello.purpose == Purpose::Calls;
         Ok((connection, is_kept.then_some(meeting)))
     }

@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +27,7 @@ use super::service::PeerService;
 use super::told::Told;
 use super::{append, calls, snapshot};
 use crate::server::config::Timing;
+use crate::server::host::{Accepts, Socket};
 use crate::server::store::Identity;
 use crate::server::tasks::Tasks;
 use crate::server::types::NodeId;
@@ -59,20 +59,20 @@ pub(crate) struct Listener<S> {
 
 impl<S: PeerService> Listener<S> {
     /// Accepts connections until it is dropped.
-    pub(crate) async fn serve(self, socket: TcpListener) {
+    pub(crate) async fn serve(self, mut port: impl Accepts) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let told = Arc::default();
         let mut handshakes = Handshakes::default();
         loop {
-            match socket.accept().await {
-                Ok((stream, _)) => {
+            match port.next().await {
+                Ok(socket) => {
                     let door = Door {
                         listener: self.clone(),
                         limits: self.timing.into(),
                         places: Arc::clone(&places),
                         told: Arc::clone(&told),
                     };
-                    self.tasks.spawn(door.admit(stream, handshakes.begin()));
+                    self.tasks.spawn(door.admit(socket, handshakes.begin()));
                 }
                 Err(error) => {
                     error!(%error, "peer connection not accepted");
@@ -124,10 +124,10 @@ struct Admitted<S> {
 }
 
 impl<S: PeerService> Door<S> {
-    async fn admit(self, stream: TcpStream, handshake: CancellationToken) {
+    async fn admit(self, socket: Socket, handshake: CancellationToken) {
         let greeted = {
             let _over = handshake.clone().drop_guard();
-            let greeted = timeout(self.limits.connect, self.greet(stream));
+            let greeted = timeout(self.limits.connect, self.greet(socket));
             handshake.run_until_cancelled(greeted).await
         };
         let admitted = match greeted {
@@ -150,14 +150,14 @@ impl<S: PeerService> Door<S> {
     }
 
     /// Reads who it is and answers. What comes back is let in.
-    async fn greet(&self, stream: TcpStream) -> Result<Option<Admitted<S>>, HandshakeError> {
-        let mut connection = Connection::new(stream, HELLO_BYTES_MAX)?;
+    async fn greet(&self, socket: Socket) -> Result<Option<Admitted<S>>, HandshakeError> {
+        let mut connection = Connection::new(socket, HELLO_BYTES_MAX);
         let hello = match handshake::receive(&mut connection).await {
             Ok(hello) => hello,
             Err(HandshakeError::Refused(seen_here)) => {
                 // It reads no more than this frame's version.
                 let refusal = seen_here.reversed();
-                self.tell(&connection.peer()?.ip(), seen_here);
+                self.tell(&connection.peer.ip(), seen_here);
                 handshake::answer(&mut connection, &Answer::Refused(refusal)).await?;
                 return Ok(None);
             }
@@ -169,7 +169,7 @@ impl<S: PeerService> Door<S> {
                 handshake::answer(&mut connection, &answer).await?;
                 Ok(None)
             }
-            Hello::Peer(hello) => match self.check(&hello, connection.peer()?) {
+            Hello::Peer(hello) => match self.check(&hello, connection.peer) {
                 Ok((service, meeting, place)) => {
                     let welcome = Answer::Welcome(service.beginning());
                     handshake::answer(&mut connection, &welcome).await?;

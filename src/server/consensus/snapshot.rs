@@ -7,14 +7,13 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::{Either, select};
 use futures::{SinkExt, StreamExt};
 use openraft::StorageError;
 use openraft::errors::{NetworkError, StreamingError, Unreachable};
 use openraft::type_config::TypeConfigExt;
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -23,6 +22,7 @@ use super::handshake::{self, HandshakeError, Party, PeerHello};
 use super::service::{PeerService, Snapshot};
 use crate::server::codec;
 use crate::server::formats::{LogIdFormat, StoredMembershipFormat, VoteFormat};
+use crate::server::store::SnapshotReader;
 use crate::server::types::{Address, SnapshotMeta, TypeConfig, Vote};
 
 /// The most bytes of one piece: over a slow link, too, one comes before the time for it is over.
@@ -86,11 +86,12 @@ pub(super) async fn send(
         }
         Err(error) => return Err(unreadable(&error)),
     };
-    let Connection { reader, mut writer } =
-        timeout(limits.connect, handshake::dial(address, hello))
-            .await
-            .unwrap_or(Err(HandshakeError::TimedOut))
-            .map_err(|error| StreamingError::from(Unreachable::new(&error)))?;
+    let Connection {
+        reader, mut writer, ..
+    } = timeout(limits.connect, handshake::dial(address, hello))
+        .await
+        .unwrap_or(Err(HandshakeError::TimedOut))
+        .map_err(|error| StreamingError::from(Unreachable::new(&error)))?;
     let _transfer = snapshot.snapshot.transfer();
     let header = SnapshotHeader::new(vote, &snapshot);
     let reply = pin!(read_reply(reader));
@@ -117,7 +118,7 @@ pub(super) async fn send(
 
 async fn write_pieces(
     writer: &mut FrameWriter,
-    mut file: tokio::fs::File,
+    mut file: SnapshotReader,
     header: &SnapshotHeader,
     step: Duration,
 ) -> Result<(), StreamingError<TypeConfig>> {
@@ -132,12 +133,8 @@ async fn write_pieces(
             return Ok(());
         }
         let size = usize::try_from(left).map_or(PIECE_BYTES_MAX, |left| left.min(PIECE_BYTES_MAX));
-        let mut piece = BytesMut::zeroed(size);
-        file.read_exact(&mut piece)
-            .await
-            .map_err(|error| unreadable(&error))?;
-        left = left.saturating_sub(piece.len().try_into().unwrap_or(u64::MAX));
-        frame = piece.freeze();
+        frame = file.next(size).await.map_err(|error| unreadable(&error))?;
+        left = left.saturating_sub(frame.len().try_into().unwrap_or(u64::MAX));
     }
 }
 
@@ -240,7 +237,7 @@ async fn take<S: PeerService>(
         left = left.checked_sub(size).ok_or(ReceiveError::TooLong {
             length: header.length,
         })?;
-        incoming.write(&piece).await.map_err(ReceiveError::Inbox)?;
+        incoming.write(piece).await.map_err(ReceiveError::Inbox)?;
     }
     let file = incoming
         .finish(header.length, header.checksum)

@@ -5,7 +5,7 @@
 //! changes are few against a segment, because sled reuses segments on the strength of its own barrier. A value
 //! is never so large that sled moves it to a file of its own. `flush_every_ms` is off: only the writer flushes.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,14 @@ use tokio::sync::oneshot;
 use super::error::StoreError;
 use super::files;
 use super::frame::{self, FrameError};
+#[cfg(test)]
+use super::medium::Bytes;
+use super::medium::{Medium, SEGMENT_BYTES};
 use super::probe::{Probe, Step};
 use super::record::{self, Record, RecordError};
 use super::sled_guard::{CHECK_TIME_MAX, OPEN_TIME_MAX, guarded, wait_until_unlocked};
 use crate::server::codec;
 
-/// Fixed for ever at creation; the bounds below follow from it.
-const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
 /// The most bytes of changes between two syncs, counted as key + value + [`OPERATION_BYTES`].
 pub(super) const CHANGES_BYTES_MAX: usize = SEGMENT_BYTES / 32;
 /// The most keys touched between two syncs.
@@ -29,8 +30,6 @@ pub(super) const CHANGES_OPERATIONS_MAX: usize = 400;
 /// What sled adds to a key and its value.
 const OPERATION_BYTES: usize = 64;
 const KEY_BYTES: usize = 8;
-/// sled's page cache; its default is a gigabyte.
-const CACHE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 const META_FORMAT: &[u8] = &[1];
 /// The most bytes of one of them.
@@ -45,7 +44,7 @@ pub(super) enum MetaKey {
 }
 
 impl MetaKey {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Vote => "vote",
             Self::Purged => "purged",
@@ -57,10 +56,7 @@ impl MetaKey {
 /// The open database. It is closed when the last clone of its `Arc` is dropped, which then shows at `closed`.
 pub(super) struct Database {
     path: PathBuf,
-    db: sled::Db,
-    log: sled::Tree,
-    meta: sled::Tree,
-    file: File,
+    medium: Medium,
     probe: Probe,
     /// Dropped last, after sled has let go of its files.
     _closed: oneshot::Sender<()>,
@@ -75,8 +71,9 @@ impl std::fmt::Debug for Database {
 /// Changes that fit between two syncs.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    log: sled::Batch,
-    meta: sled::Batch,
+    /// Records that are written, or removed.
+    pub(super) log: Vec<(u64, Option<Vec<u8>>)>,
+    pub(super) meta: Vec<(MetaKey, Vec<u8>)>,
     operations: usize,
     cost: usize,
 }
@@ -94,18 +91,18 @@ impl Changes {
 
     pub(super) fn put_record(&mut self, index: u64, record: Vec<u8>) {
         self.count(record.len());
-        self.log.insert(&index.to_be_bytes(), record);
+        self.log.push((index, Some(record)));
     }
 
     pub(super) fn put_meta<T: serde::Serialize>(&mut self, key: MetaKey, value: &T) {
         let framed = frame::seal(META_FORMAT, &codec::encode(value));
         self.count(framed.len());
-        self.meta.insert(key.name(), framed);
+        self.meta.push((key, framed));
     }
 
-    fn remove_record(&mut self, key: sled::IVec, record: &[u8]) {
+    fn remove_record(&mut self, index: u64, record: &[u8]) {
         self.count(record.len());
-        self.log.remove(key);
+        self.log.push((index, None));
     }
 
     fn count(&mut self, value_bytes: usize) {
@@ -146,11 +143,7 @@ impl Database {
         closed: oneshot::Sender<()>,
         check: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<(Self, T), StoreError> {
-        for needed in [path.to_path_buf(), path.join("db"), path.join("conf")] {
-            if !needed.exists() {
-                return Err(StoreError::DatabaseMissing { path: needed });
-            }
-        }
+        Medium::check_files(path)?;
         remove_unfinished(path)?;
         let database = Self::start(path, probe, closed)?;
         guarded(path, CHECK_TIME_MAX, move || {
@@ -163,21 +156,9 @@ impl Database {
     fn start(path: &Path, probe: Probe, closed: oneshot::Sender<()>) -> Result<Self, StoreError> {
         let path = path.to_path_buf();
         guarded(&path.clone(), OPEN_TIME_MAX, move || {
-            let damaged = |error: sled::Error| StoreError::sled(&path, &error);
             wait_until_unlocked(&path.join("db"));
-            let db = sled::Config::new()
-                .path(&path)
-                .segment_size(SEGMENT_BYTES)
-                .cache_capacity(CACHE_BYTES_MAX)
-                .flush_every_ms(None)
-                .open()
-                .map_err(damaged)?;
-            let file = path.join("db");
             Ok(Self {
-                log: db.open_tree("log").map_err(damaged)?,
-                meta: db.open_tree("meta").map_err(damaged)?,
-                file: File::open(&file).map_err(StoreError::io("open", &file))?,
-                db,
+                medium: Medium::open(&path)?,
                 path,
                 probe,
                 _closed: closed,
@@ -187,23 +168,7 @@ impl Database {
 
     /// What every start syncs before anything read from it may be relied on.
     fn sync_all(&self) -> Result<(), StoreError> {
-        let path = &self.path;
-        self.db
-            .flush()
-            .map_err(|error| StoreError::sled(path, &error))?;
-        for name in ["db", "conf", "blobs"] {
-            let file = path.join(name);
-            File::open(&file)
-                .and_then(|file| file.sync_all())
-                .map_err(StoreError::io("sync", &file))?;
-        }
-        files::sync_directory(path).map_err(StoreError::io("sync", path))?;
-        let blobs = path.join("blobs");
-        let mut entries = fs::read_dir(&blobs).map_err(StoreError::io("read", &blobs))?;
-        if entries.next().is_some() {
-            return Err(StoreError::Blobs { path: blobs });
-        }
-        Ok(())
+        self.medium.sync_all(&self.path)
     }
 
     /// Makes changes durable.
@@ -212,25 +177,17 @@ impl Database {
     /// sled's or the disk's; after it nothing may be written any more, and nothing tried again: the kernel may
     /// have dropped the pages that it could not write.
     pub(super) fn commit(&self, changes: Changes) -> io::Result<()> {
-        let Changes {
-            log,
-            meta,
-            operations,
-            cost,
-        } = changes;
+        let (operations, cost) = (changes.operations, changes.cost);
         debug_assert!(operations <= CHANGES_OPERATIONS_MAX && cost <= CHANGES_BYTES_MAX);
         let _asked = self.probe.ask();
-        self.log.apply_batch(log).map_err(told)?;
-        self.meta.apply_batch(meta).map_err(told)?;
-        self.db.flush().map_err(told)?;
+        self.medium.apply(changes).map_err(told)?;
         self.probe.before(Step::Database { operations, cost })?;
-        self.file.sync_data()
+        self.medium.sync()
     }
 
     /// Wakes a `commit` that sleeps although sled has an error for it. Writes nothing that it would not write.
     pub(super) fn wake(&self) {
-        // The one who sleeps gets the error as well.
-        drop(self.db.flush());
+        self.medium.wake();
     }
 
     /// The value beside the log, or `None` where it was never written.
@@ -239,7 +196,7 @@ impl Database {
         key: MetaKey,
     ) -> Result<Option<T>, StoreError> {
         let what = key.name();
-        let found = self.meta.get(what);
+        let found = self.medium.meta(key);
         let Some(bytes) = found.map_err(|error| StoreError::sled(&self.path, &error))? else {
             return Ok(None);
         };
@@ -253,10 +210,16 @@ impl Database {
             .map_err(|source| damaged(FrameError::Content(source)))
     }
 
+    /// How long the next sync of a simulated disk takes.
+    #[cfg(test)]
+    pub(super) fn sync_time(&self) -> std::time::Duration {
+        self.medium.sync_time()
+    }
+
     /// For tests of its layout.
     #[cfg(test)]
-    pub(super) fn raw_meta(&self, key: MetaKey) -> Option<sled::IVec> {
-        self.meta.get(key.name()).ok()?
+    pub(super) fn raw_meta(&self, key: MetaKey) -> Option<Bytes> {
+        self.medium.meta(key).ok()?
     }
 
     /// The records of a range in order, each with its size.
@@ -264,7 +227,7 @@ impl Database {
         &self,
         range: impl RangeBounds<u64>,
     ) -> impl Iterator<Item = Result<(usize, Record), StoreError>> {
-        self.scan(range).map(|found| {
+        self.medium.scan(range).map(|found| {
             let (key, value) = found.map_err(|error| StoreError::sled(&self.path, &error))?;
             if record::is_later(&value) {
                 return Err(self.later());
@@ -283,13 +246,13 @@ impl Database {
 
     /// Whether there is a record in a range.
     pub(super) fn has_records(&self, range: impl RangeBounds<u64>) -> bool {
-        self.scan(range).next().is_some()
+        self.medium.scan(range).next().is_some()
     }
 
     /// As many removals of records of a range as fit between two syncs; none where there are no records.
     pub(super) fn removals(&self, range: impl RangeBounds<u64>, end: End) -> io::Result<Changes> {
         let mut changes = Changes::default();
-        let mut scan = self.scan(range);
+        let mut scan = self.medium.scan(range);
         while let Some(found) = match end {
             End::Front => scan.next(),
             End::Back => scan.next_back(),
@@ -298,15 +261,9 @@ impl Database {
             if !changes.has_room(value.len()) {
                 break;
             }
-            changes.remove_record(key, &value);
+            changes.remove_record(index_of(&key), &value);
         }
         Ok(changes)
-    }
-
-    fn scan(&self, range: impl RangeBounds<u64>) -> sled::Iter {
-        let bound = |index: &u64| index.to_be_bytes();
-        self.log
-            .range((range.start_bound().map(bound), range.end_bound().map(bound)))
     }
 }
 
@@ -331,7 +288,7 @@ fn original(error: io::Error) -> io::Error {
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Result<Record, (u64, RecordError)> {
-    let index = key.try_into().map(u64::from_be_bytes).unwrap_or_default();
+    let index = index_of(key);
     let record = record::decode(value).map_err(|source| (index, source))?;
     let found = record.entry.log_id.index();
     if key.len() != KEY_BYTES || found != index {
@@ -343,6 +300,11 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Record, (u64, RecordError)> {
         ));
     }
     Ok(record)
+}
+
+/// The index that a record is kept at.
+fn index_of(key: &[u8]) -> u64 {
+    key.try_into().map(u64::from_be_bytes).unwrap_or_default()
 }
 
 /// A snapshot of sled's own that was not finished makes the next open fail (sled#1527).

@@ -2,10 +2,10 @@
 //! sees them.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 
-use tokio::io::AsyncWriteExt;
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::failure::FailureReport;
@@ -13,6 +13,7 @@ use super::hashing::Digest;
 use super::snapshot::{SnapshotDirectory, SnapshotFile, Temporary};
 use super::snapshot_format::{self, SNAPSHOT_BYTES_MAX, SnapshotError};
 use crate::sequence::FeatureLevel;
+use crate::server::host;
 
 /// How many snapshots may be received at once: the one that counts, and one whose sender fell silent.
 const INCOMING_MAX: usize = 2;
@@ -55,11 +56,12 @@ impl SnapshotInbox {
                 )
             })?;
         let temporary = self.directory.temporary();
-        let file = tokio::fs::File::create(&temporary.path).await?;
+        let path = temporary.path.clone();
+        let file = host::blocking(move || File::create(path)).await??;
         Ok(IncomingSnapshot {
             inbox: self.clone(),
             temporary,
-            file,
+            file: Arc::new(file),
             hasher: blake3::Hasher::new(),
             length: 0,
             _place: place,
@@ -72,7 +74,7 @@ impl SnapshotInbox {
 pub(crate) struct IncomingSnapshot {
     inbox: SnapshotInbox,
     temporary: Temporary,
-    file: tokio::fs::File,
+    file: Arc<File>,
     hasher: blake3::Hasher,
     pub(super) length: u64,
     _place: OwnedSemaphorePermit,
@@ -83,7 +85,7 @@ impl IncomingSnapshot {
     ///
     /// # Errors
     /// Where it grows beyond all bounds, or the disk's.
-    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write(&mut self, bytes: Bytes) -> io::Result<()> {
         self.length = self.length.saturating_add(bytes.len() as u64);
         if SNAPSHOT_BYTES_MAX < self.length {
             return Err(invalid(format!(
@@ -91,19 +93,16 @@ impl IncomingSnapshot {
                 self.length
             )));
         }
-        self.hasher.update(bytes);
-        self.file.write_all(bytes).await
+        self.hasher.update(&bytes);
+        let file = Arc::clone(&self.file);
+        host::blocking(move || file.as_ref().write_all(&bytes)).await?
     }
 
     /// Checks that it is what the leader sent, and makes it durable.
     ///
     /// # Errors
     /// Where it is something else, or the disk's.
-    pub(crate) async fn finish(
-        mut self,
-        length: u64,
-        checksum: [u8; 32],
-    ) -> io::Result<SnapshotFile> {
+    pub(crate) async fn finish(self, length: u64, checksum: [u8; 32]) -> io::Result<SnapshotFile> {
         let digest = Digest {
             length: self.length,
             checksum: self.hasher.finalize().into(),
@@ -114,10 +113,8 @@ impl IncomingSnapshot {
                 self.length
             )));
         }
-        self.file.flush().await?;
-        let file = self.file.into_std().await;
-        let (inbox, temporary) = (self.inbox, self.temporary);
-        tokio::task::spawn_blocking(move || {
+        let (inbox, temporary, file) = (self.inbox, self.temporary, self.file);
+        host::blocking(move || {
             file.sync_all()?;
             let unreadable =
                 |error: SnapshotError| io::Error::new(io::ErrorKind::InvalidData, error);
@@ -127,8 +124,7 @@ impl IncomingSnapshot {
             let meta = snapshot_format::read_meta(received()?).map_err(unreadable)?;
             inbox.directory.publish(temporary, digest, meta)
         })
-        .await
-        .map_err(io::Error::other)?
+        .await?
     }
 }
 

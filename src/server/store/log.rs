@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::record;
 use super::view::{Plan, Shared, next_index};
 use super::writer::{Command, Done, Encoded};
+use crate::server::host;
 use crate::server::types::{Entry, LogId, TypeConfig, Vote};
 
 /// The most entries of one append to a peer.
@@ -229,7 +230,7 @@ impl LogReader {
     /// Reads from the database, on a thread that may wait for the disk.
     async fn read_stored(&self, range: Range<u64>) -> io::Result<Vec<(usize, Entry)>> {
         let shared = Arc::clone(&self.shared);
-        tokio::task::spawn_blocking(move || {
+        host::blocking(move || {
             shared
                 .database
                 .records(range)
@@ -237,8 +238,7 @@ impl LogReader {
                 .collect::<Result<_, _>>()
                 .map_err(io::Error::other)
         })
-        .await
-        .map_err(io::Error::other)?
+        .await?
     }
 
     /// Both parts of a read, or `None` where the log was truncated meanwhile. What was purged meanwhile may be

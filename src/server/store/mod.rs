@@ -25,6 +25,9 @@ mod inspect;
 #[cfg(feature = "cli")]
 mod inspection;
 mod log;
+mod medium;
+#[cfg(test)]
+mod memory_disk;
 mod pace;
 mod probe;
 #[cfg(feature = "cli")]
@@ -64,6 +67,8 @@ pub(crate) use inspect::{InspectError, inspect};
 #[cfg(feature = "cli")]
 pub(crate) use inspection::{EntryView, Inspection, Verdict, VoteView};
 pub(crate) use log::LogStore;
+#[cfg(test)]
+pub(crate) use memory_disk::MemoryDisk;
 pub(crate) use pace::Pace;
 #[cfg(test)]
 pub(crate) use probe::Probe;
@@ -74,9 +79,9 @@ pub(crate) use restore::{RestoreError, Restored, restore};
 #[cfg(feature = "cli")]
 pub(crate) use salvage::salvage;
 pub(crate) use sizes::{LogSize, Stretch};
-pub(crate) use snapshot::SnapshotFile;
 #[cfg(test)]
 pub(crate) use snapshot::testing;
+pub(crate) use snapshot::{SnapshotFile, SnapshotReader};
 pub(crate) use space::Space;
 pub(crate) use state_machine::{StateMachine, TableReader};
 #[cfg(test)]

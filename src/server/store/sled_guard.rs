@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::error::StoreError;
 use crate::panic_guard::catch_panics;
+use crate::server::host;
 
 /// How long sled may take to open before it counts as hanging.
 pub(super) const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -26,6 +27,9 @@ pub(super) fn guarded<T: Send + 'static>(
     time_max: Duration,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
+    if host::is_simulated() {
+        return work();
+    }
     let bytes = fs::metadata(path.join("db")).map_or(0, |db| db.len());
     let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
     let limit = time_max + TIME_MAX_PER_GIB.saturating_mul(gib);

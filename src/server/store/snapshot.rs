@@ -5,7 +5,7 @@
 //! crash leaves behind is removed at the next start.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,7 @@ use super::hashing::Digest;
 use super::snapshot_format::{self, SnapshotError, State};
 use crate::sequence::FeatureLevel;
 use crate::server::formats::LogIdFormat;
+use crate::server::host;
 use crate::server::types::{LogId, SnapshotMeta};
 
 /// After so many bytes of a file that is built the disk is given them, and the build rests.
@@ -77,6 +79,26 @@ pub(crate) struct Transfer {
     file: SnapshotFile,
 }
 
+/// Reads a snapshot piece by piece.
+#[derive(Debug)]
+pub(crate) struct SnapshotReader(Arc<File>);
+
+impl SnapshotReader {
+    /// The next so many bytes.
+    ///
+    /// # Errors
+    /// The disk's, or `UnexpectedEof` where there are fewer.
+    pub(crate) async fn next(&mut self, bytes: usize) -> io::Result<Bytes> {
+        let file = Arc::clone(&self.0);
+        let read = move || {
+            let mut piece = BytesMut::zeroed(bytes);
+            file.as_ref().read_exact(&mut piece)?;
+            Ok(piece.freeze())
+        };
+        host::blocking(read).await?
+    }
+}
+
 impl Drop for Transfer {
     fn drop(&mut self) {
         self.file.inner.sent.fetch_sub(1, Ordering::Release);
@@ -103,8 +125,10 @@ impl SnapshotFile {
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) async fn open(&self) -> io::Result<tokio::fs::File> {
-        tokio::fs::File::open(&self.inner.path).await
+    pub(crate) async fn open(&self) -> io::Result<SnapshotReader> {
+        let path = self.inner.path.clone();
+        let file = host::blocking(move || File::open(path)).await??;
+        Ok(SnapshotReader(Arc::new(file)))
     }
 
     /// It is being sent from now on, until that is dropped.

@@ -19,6 +19,7 @@ use super::snapshot::SnapshotFile;
 use super::snapshot_format::State;
 use super::snapshots::{SnapshotBuilder, Snapshots, described};
 use crate::sequence::{Applied, FeatureLevel, NodeCard, StateHash, Table};
+use crate::server::host;
 use crate::server::types::{Entry, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig};
 
 /// How many entries are applied before the table is published and they are answered.
@@ -258,9 +259,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             )));
         }
         let source = snapshot.clone();
-        let state = tokio::task::spawn_blocking(move || source.read())
-            .await
-            .map_err(io::Error::other)?
+        let state = host::blocking(move || source.read())
+            .await?
             .map_err(io::Error::other)?;
         self.snapshots.name(snapshot).await?;
         let before = std::mem::replace(&mut self.state, state);

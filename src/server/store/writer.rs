@@ -119,6 +119,11 @@ impl Writer {
     /// Starts the thread. It ends when all senders are gone.
     pub(super) fn start(self) -> io::Result<mpsc::Sender<Command>> {
         let (sender, queue) = mpsc::channel(QUEUE_COMMANDS_MAX);
+        #[cfg(test)]
+        if crate::server::host::is_simulated() {
+            crate::server::tasks::Tasks::default().spawn(self.run_simulated(queue));
+            return Ok(sender);
+        }
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || self.run(queue))?;
@@ -154,17 +159,47 @@ impl Writer {
             self.remove_all()?;
         }
         while let Some(first) = self.next(queue)? {
-            self.add(first)?;
-            for _ in 1..QUEUE_COMMANDS_MAX {
-                let Ok(command) = queue.try_recv() else {
-                    break;
-                };
-                self.add(command)?;
-            }
-            self.finish()?;
-            self.remove_some()?;
+            self.write_group(first, queue)?;
         }
         self.close()
+    }
+
+    /// Makes durable what waits by now, and removes a part of what was purged.
+    fn write_group(
+        &mut self,
+        first: Command,
+        queue: &mut mpsc::Receiver<Command>,
+    ) -> io::Result<()> {
+        self.add(first)?;
+        for _ in 1..QUEUE_COMMANDS_MAX {
+            let Ok(command) = queue.try_recv() else {
+                break;
+            };
+            self.add(command)?;
+        }
+        self.finish()?;
+        self.remove_some()
+    }
+
+    /// The thread as a task of a simulated machine. A group takes as long as its disk's sync, and is written at the end of
+    /// that: where the power is cut before, none of it is there.
+    #[cfg(test)]
+    async fn run_simulated(mut self, mut queue: mpsc::Receiver<Command>) {
+        let written = async {
+            if self.promised.last == self.promised.purged {
+                self.remove_all()?;
+            }
+            while let Some(first) = queue.recv().await {
+                tokio::time::sleep(self.shared.database.sync_time()).await;
+                self.write_group(first, &mut queue)?;
+            }
+            self.close()
+        };
+        if let Err(error) = written.await {
+            // Whoever waits never hears of it: the power is gone.
+            self.failed.send(&error);
+            std::future::pending::<()>().await;
+        }
     }
 
     /// The next command. While there is none, purged records are removed.

@@ -148,7 +148,7 @@ async fn free_socket() -> (TcpListener, SocketAddr) {
 async fn silent_peer(socket: &TcpListener, purpose: Purpose) -> Connection {
     loop {
         let (stream, _) = within(socket.accept()).await.unwrap();
-        let mut connection = Connection::new(stream, HELLO_BYTES_MAX).unwrap();
+        let mut connection = Connection::new(stream.try_into().unwrap(), HELLO_BYTES_MAX);
         let Ok(Hello::Peer(hello)) = handshake::receive(&mut connection).await else {
             panic!("who is this?");
         };

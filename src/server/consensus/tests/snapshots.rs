@@ -48,9 +48,9 @@ async fn send(
 }
 
 async fn content(snapshot: &Snapshot) -> Vec<u8> {
-    let mut content = Vec::new();
+    let length = snapshot.snapshot.length().try_into().unwrap();
     let mut file = snapshot.snapshot.open().await.unwrap();
-    file.read_to_end(&mut content).await.unwrap();
+    let content = file.next(length).await.unwrap().to_vec();
     assert!(BYTES_MIN <= content.len());
     content
 }

@@ -225,20 +225,18 @@ pub(super) fn snapshot_paths(path: &Path) -> Vec<PathBuf> {
 
 /// Sends a snapshot to another store in pieces.
 pub(super) async fn receive(store: &Store, sent: &SnapshotFile) -> SnapshotFile {
-    use tokio::io::AsyncReadExt;
+    const PIECE_BYTES: u64 = 1000;
     let mut file = sent.open().await.unwrap();
     let mut incoming = store.snapshots.begin().await.unwrap();
-    let mut piece = vec![0; 1000];
-    loop {
-        let length = file.read(&mut piece).await.unwrap();
-        if length == 0 {
-            return incoming
-                .finish(sent.length(), sent.checksum())
-                .await
-                .unwrap();
-        }
-        incoming.write(&piece[..length]).await.unwrap();
+    while incoming.length < sent.length() {
+        let size = PIECE_BYTES.min(sent.length() - incoming.length);
+        let piece = file.next(size.try_into().unwrap()).await.unwrap();
+        incoming.write(piece).await.unwrap();
     }
+    incoming
+        .finish(sent.length(), sent.checksum())
+        .await
+        .unwrap()
 }
 
 /// Waits until a condition holds, at most ten seconds.

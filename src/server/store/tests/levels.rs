@@ -93,7 +93,7 @@ async fn a_snapshot_of_a_later_level_is_not_received_and_ends_the_node() {
         let (_guard, dir) = new_directory();
         let mut held_back = opened(&dir, 1).unwrap();
         let mut incoming = held_back.snapshots.begin().await.unwrap();
-        incoming.write(&bytes).await.unwrap();
+        incoming.write(bytes.clone().into()).await.unwrap();
         let checksum = *blake3::hash(&bytes).as_bytes();
         let length = u64::try_from(bytes.len()).unwrap();
 

@@ -229,6 +229,7 @@ async fn a_snapshot_that_is_not_what_was_sent_is_refused_and_leaves_nothing() {
 
     let refused = async |store: &Store, bytes: &[u8], checksum| {
         let mut incoming = store.snapshots.begin().await.unwrap();
+        let bytes = bytes::Bytes::copy_from_slice(bytes);
         incoming.write(bytes).await.unwrap();
         incoming
             .finish(sent.length(), checksum)
@@ -251,7 +252,7 @@ async fn a_snapshot_that_is_not_what_was_sent_is_refused_and_leaves_nothing() {
     assert_eq!(refused(&store, &later, checksum).await, "unknown format");
     // Given up midway.
     let mut incoming = store.snapshots.begin().await.unwrap();
-    incoming.write(&bytes[..100]).await.unwrap();
+    incoming.write(bytes[..100].to_vec().into()).await.unwrap();
     drop(incoming);
 
     assert!(snapshot_paths(guard.path()).is_empty());
@@ -366,7 +367,7 @@ async fn a_snapshot_that_grows_beyond_all_bounds_is_refused_and_leaves_nothing()
     let mut incoming = store.snapshots.begin().await.unwrap();
     incoming.length = SNAPSHOT_BYTES_MAX;
 
-    let error = incoming.write(&[1]).await.unwrap_err();
+    let error = incoming.write(vec![1].into()).await.unwrap_err();
 
     assert_eq!(
         error.to_string(),

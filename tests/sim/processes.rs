@@ -1,0 +1,164 @@
+//! Each seed in a process of its own, whose chance comes from the seed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZero;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+use super::bugs::PLANTED;
+use super::faults::Fault;
+use super::run::Run;
+
+/// Where a process tells what it saw.
+const TOLD: &str = "HIGHWATER_TEST_SIM_TOLD";
+const SEED: &str = "HIGHWATER_TEST_SIM_SEED";
+
+/// What became of a seed.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub(super) seed: u64,
+    pub(super) holds: bool,
+    pub(super) told: Told,
+    /// What the process said, where it does not hold.
+    pub(super) said: String,
+    pub(super) trace: String,
+}
+
+/// What a run was like.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) grants: usize,
+    pub(super) reads: usize,
+    pub(super) happened: BTreeMap<String, u64>,
+}
+
+/// A number from the environment.
+pub(super) fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(format!("HIGHWATER_TEST_SIM_{name}")).ok()?;
+    Some(text.parse().unwrap())
+}
+
+/// Tells the process that started this one.
+pub(super) fn tell(run: &Run) {
+    let Ok(directory) = std::env::var(TOLD) else {
+        return;
+    };
+    let happened = run
+        .happened
+        .iter()
+        .map(|(kind, count)| ((*kind).to_owned(), *count));
+    let told = Told {
+        grants: run.seen.lines.len(),
+        reads: run.seen.reads.len(),
+        happened: happened.collect(),
+    };
+    fs::write(
+        Path::new(&directory).join("trace"),
+        run.seen.trace.join("\n"),
+    )
+    .unwrap();
+    fs::write(
+        Path::new(&directory).join("told"),
+        serde_json::to_string(&told).unwrap(),
+    )
+    .unwrap();
+}
+
+/// Runs one seed, with a bug planted where one is named.
+pub(super) fn run_one(seed: u64, bug: Option<&str>) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    run_with(&library(directory.path()), seed, bug)
+}
+
+/// Runs seeds, as many at once as there are processors.
+pub(super) fn run_all(seeds: Range<u64>, bug: Option<&str>) -> Vec<Ended> {
+    let directory = tempfile::tempdir().unwrap();
+    let library = library(directory.path());
+    let (left, ended) = (Mutex::new(seeds), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while let Some(seed) = next(&left) {
+                    let one = run_with(&library, seed, bug);
+                    ended.lock().unwrap().push(one);
+                }
+            });
+        }
+    });
+    let mut ended = ended.into_inner().unwrap();
+    ended.sort_by_key(|ended| ended.seed);
+    ended
+}
+
+fn next(left: &Mutex<Range<u64>>) -> Option<u64> {
+    left.lock().unwrap().next()
+}
+
+fn run_with(library: &Path, seed: u64, bug: Option<&str>) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "server::sim::one_seed_holds", "--nocapture"])
+        .env("LD_PRELOAD", library)
+        .env(SEED, seed.to_string())
+        .env(TOLD, directory.path());
+    match bug {
+        Some(bug) => command.env(PLANTED, bug),
+        None => command.env_remove(PLANTED),
+    };
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = fs::read_to_string(directory.path().join("told")).unwrap_or_default();
+    Ended {
+        seed,
+        // A task that panics on a simulated machine ends that task only, where it would end the process.
+        holds: output.status.success() && !said.contains("panicked at"),
+        told: serde_json::from_str(&told).unwrap_or_default(),
+        said,
+        trace: fs::read_to_string(directory.path().join("trace")).unwrap_or_default(),
+    }
+}
+
+fn library(directory: &Path) -> PathBuf {
+    let library = directory.join("seeded.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/seeded.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(source)
+        .status();
+    assert!(built.unwrap().success(), "cc cannot build {source}");
+    library
+}
+
+/// Seeds among which a kind of fault does not happen show less than they say.
+pub(super) fn check_that_faults_happened(ended: &[Ended]) {
+    let happened = |kind: &str| -> u64 {
+        let counts = ended
+            .iter()
+            .filter_map(|ended| ended.told.happened.get(kind));
+        counts.sum()
+    };
+    let missing: Vec<_> = Fault::KINDS
+        .iter()
+        .filter(|kind| happened(kind) == 0)
+        .collect();
+    let grants: usize = ended.iter().map(|ended| ended.told.grants).sum();
+    let reads: usize = ended.iter().map(|ended| ended.told.reads).sum();
+    let counts: Vec<String> = Fault::KINDS
+        .iter()
+        .map(|kind| format!("{kind}: {}", happened(kind)))
+        .collect();
+    println!(
+        "{} seeds, {grants} leases, {reads} reads; {}",
+        ended.len(),
+        counts.join(", ")
+    );
+    assert!(missing.is_empty(), "no seed had {missing:?}");
+}

@@ -1,0 +1,150 @@
+//! Workers on machines of their own: they lease, ask again under the same key, and read.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use tokio::time::sleep;
+
+use super::machine;
+use super::watch::{Board, Read, now_ns};
+use crate::client::{Client, ClientError, Grant, Spread};
+use crate::history::{LeaseOutcome, Line};
+use crate::sequence::{RangeCount, SequenceName};
+use crate::wire::{IdempotencyKey, Number, ProblemOutcome};
+
+const SEQUENCES: [&str; 2] = ["photos", "videos"];
+const DEADLINE: Duration = Duration::from_secs(2);
+const COUNT_MAX: u64 = 20;
+/// How often a request under a key is sent again where nobody knows what became of it.
+const TRIES: usize = 3;
+/// How long after its grant a key is used again at most. Keys are kept for longer.
+const AGAIN_AFTER_MAX_MS: u64 = 4_000;
+
+/// A worker, and when it is to stop.
+#[derive(Debug, Clone)]
+pub(super) struct Worker {
+    pub(super) name: String,
+    pub(super) nodes: u64,
+    pub(super) seed: u64,
+    pub(super) board: Board,
+    pub(super) stop: Rc<Cell<bool>>,
+    /// How many workers have not stopped yet.
+    pub(super) at_work: Rc<Cell<u64>>,
+}
+
+/// All sequences that workers lease from.
+pub(super) fn sequences() -> impl Iterator<Item = SequenceName> {
+    SEQUENCES.iter().map(|name| name.parse().unwrap())
+}
+
+impl Worker {
+    /// Leases and reads until told to stop.
+    pub(super) async fn run(self) -> turmoil::Result {
+        let mut chance = StdRng::seed_from_u64(self.seed);
+        let client = client(1..=self.nodes);
+        let mut used: Vec<(SequenceName, RangeCount, IdempotencyKey)> = Vec::new();
+        while !self.stop.get() {
+            let name = SEQUENCES.choose(&mut chance).unwrap();
+            let sequence: SequenceName = name.parse().unwrap();
+            let count = RangeCount::try_from(chance.random_range(1..=COUNT_MAX)).unwrap();
+            match chance.random_range(0..10) {
+                0 => self.read(&client, &sequence).await,
+                1 if !used.is_empty() => {
+                    let pause = chance.random_range(0..AGAIN_AFTER_MAX_MS);
+                    let (sequence, count, key) = used.swap_remove(0);
+                    sleep(Duration::from_millis(pause)).await;
+                    self.lease(&client, &sequence, count, Some(&key)).await;
+                }
+                2..6 => {
+                    let key: IdempotencyKey =
+                        format!("{}-{}", self.name, now_ns()).parse().unwrap();
+                    for _ in 0..TRIES {
+                        if self.lease(&client, &sequence, count, Some(&key)).await {
+                            used.push((sequence, count, key));
+                            break;
+                        }
+                    }
+                }
+                _ => {
+                    self.lease(&client, &sequence, count, None).await;
+                }
+            }
+            sleep(Duration::from_millis(chance.random_range(0..20))).await;
+        }
+        self.at_work.set(self.at_work.get() - 1);
+        Ok(())
+    }
+
+    /// One lease, written down whatever becomes of it. Whether it was granted.
+    pub(super) async fn lease(
+        &self,
+        client: &Client,
+        sequence: &SequenceName,
+        count: RangeCount,
+        key: Option<&IdempotencyKey>,
+    ) -> bool {
+        let sent_ns = now_ns();
+        let result = match key {
+            Some(key) => client.lease_keyed(sequence, count, key).await,
+            None => client.lease(sequence, count).await,
+        };
+        let received_ns = now_ns();
+        let (node, outcome) = match &result {
+            Ok(grant) => (grant.node(), granted(grant)),
+            Err(ClientError::Fenced { grant, .. }) => (grant.node(), granted(grant)),
+            Err(error) => (
+                None,
+                match error.outcome() {
+                    ProblemOutcome::NotApplied => LeaseOutcome::NotApplied,
+                    ProblemOutcome::Unknown => LeaseOutcome::Unknown,
+                },
+            ),
+        };
+        self.board.line(Line {
+            worker: self.name.clone(),
+            node,
+            sequence: sequence.clone(),
+            count,
+            key: key.map(ToString::to_string),
+            sent_ns,
+            received_ns,
+            outcome,
+        });
+        result.is_ok()
+    }
+
+    /// One read, written down where it has an answer. Whether it has.
+    pub(super) async fn read(&self, client: &Client, sequence: &SequenceName) {
+        let sent_ns = now_ns();
+        let Ok(body) = client.sequence(sequence).await else {
+            return;
+        };
+        self.board.read(Read {
+            sequence: sequence.clone(),
+            sent_ns,
+            received_ns: now_ns(),
+            high: body.high.and_then(Number::get),
+        });
+    }
+}
+
+/// A client of these nodes.
+pub(super) fn client(nodes: impl Iterator<Item = u64>) -> Client {
+    let client = Client::builder()
+        .nodes(nodes.map(machine::url))
+        .deadline(DEADLINE)
+        .spread(Spread::RoundRobin);
+    client.build().unwrap()
+}
+
+fn granted(grant: &Grant) -> LeaseOutcome {
+    LeaseOutcome::Granted {
+        first: grant.first(),
+        last: grant.last(),
+        increment: grant.increment(),
+    }
+}
