@@ -8,6 +8,8 @@ pub mod client;
 pub mod history;
 #[cfg(feature = "server")]
 mod panic_guard;
+#[cfg(test)]
+mod planted;
 mod sequence;
 #[cfg(feature = "server")]
 mod server;

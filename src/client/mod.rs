@@ -32,6 +32,9 @@ mod nodes;
 mod reads;
 mod transport;
 
+#[cfg(test)]
+pub(crate) use transport::{SendError, simulated};
+
 pub use crate::wire::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, IdempotencyKeyError};
 pub use backup::Download;
 pub use builder::{BuildError, ClientBuilder, DEADLINE_MAX, DEADLINE_MIN, NODES_MAX, Spread};

@@ -6,7 +6,7 @@ use super::answer::root_cause;
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum SendError {
+pub(crate) enum SendError {
     /// There was no connection: nothing was sent.
     NotConnected { cause: String },
     /// It may have been sent.
@@ -34,7 +34,7 @@ pub(super) async fn send(request: RequestBuilder) -> Result<Response, SendError>
 }
 
 #[cfg(test)]
-mod simulated {
+pub(crate) mod simulated {
     use std::time::Duration;
 
     use http_body_util::{BodyExt, Full};
@@ -49,7 +49,7 @@ mod simulated {
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Each request has a connection of its own, so what a network loses of one is lost to no other.
-    pub(super) async fn send(request: Request) -> Result<Response, SendError> {
+    pub(crate) async fn send(request: Request) -> Result<Response, SendError> {
         let not_connected = |cause: &dyn ToString| SendError::NotConnected {
             cause: cause.to_string(),
         };

@@ -18,6 +18,8 @@ use super::state_hash::{Part, PartsSum, StateHash};
 use super::{
     Applied, Batch, Command, EntryId, FeatureLevel, Outcome, Refusal, SequenceName, SessionId,
 };
+#[cfg(test)]
+use crate::planted::Bug;
 
 pub(crate) use keys::{Kept, Keys};
 pub(crate) use nodes::{KnownNode, NodeCard};
@@ -81,8 +83,17 @@ impl Table {
     pub(crate) fn apply(&mut self, position: Position, batches: &[Batch]) -> Applied {
         let step = u64::from(position.elapsed_ms.min(STATE_TIME_STEP_MAX_MS));
         self.header.state_time_ms = self.header.state_time_ms.saturating_add(step);
+        #[cfg(test)]
+        if Bug::StateTimeFromClock.is_planted() {
+            let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+            self.header.state_time_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        }
         self.keys.expire(self.header.state_time_ms, &mut self.sum);
         let mut applying = Applying::new(self, position.entry);
+        #[cfg(test)]
+        if Bug::HashOrder.is_planted() {
+            return applying.batches_in_hash_order(batches);
+        }
         let outcomes = batches.iter().map(|batch| applying.batch(batch));
         let batches = outcomes.collect();
         applying.settle();
@@ -158,6 +169,12 @@ impl Table {
         if let Some(before) = self.sequences.insert(name.clone(), sequence) {
             self.sum.remove(Part::Sequence(&name, &before));
         }
+    }
+
+    /// Ends all sessions.
+    #[cfg(test)]
+    pub(crate) fn forget_sessions(&mut self) {
+        self.sessions.retain_nodes(|_| false, &mut self.sum);
     }
 
     /// All sessions.

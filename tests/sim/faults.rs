@@ -24,8 +24,9 @@ pub(super) enum Fault {
     PowerCutAll,
     /// A machine's power is cut within a write, at the so-manieth step of its writes.
     CutWithin(Who, u64),
-    /// A machine is cut off from all others, not from the workers.
-    Isolate(Who),
+    /// A machine is cut off from all others, not from the workers. Its power may be cut within the first writes after that,
+    /// by which a leader that was deposed gives up what it had appended.
+    Isolate(Who, Option<u64>),
     /// What a machine sends is lost, what is sent to it arrives.
     Mute(Who),
     /// This many of the machines are cut off from the rest.
@@ -63,7 +64,7 @@ impl Fault {
             Self::PowerCut(_) => 0,
             Self::PowerCutAll => 1,
             Self::CutWithin(..) => 2,
-            Self::Isolate(_) => 3,
+            Self::Isolate(..) => 3,
             Self::Mute(_) => 4,
             Self::Split(_) => 5,
             Self::Hold(_) => 6,
@@ -112,16 +113,19 @@ pub(super) fn draw(chance: &mut StdRng, nodes: u64, length: Duration) -> Vec<Ste
 fn fault(chance: &mut StdRng, nodes: u64) -> Fault {
     let node = Who::Node(chance.random_range(1..=nodes));
     let who = *[Who::Leader, node].choose(chance).unwrap();
-    match chance.random_range(0..14) {
+    match chance.random_range(0..20) {
         0 | 1 => Fault::PowerCut(who),
         2 => Fault::PowerCutAll,
-        3 | 4 => Fault::CutWithin(who, chance.random_range(0..6)),
-        5 | 6 => Fault::Isolate(who),
-        7 => Fault::Mute(who),
-        8 => Fault::Split(chance.random_range(1..nodes)),
-        9 | 10 => Fault::Hold(who),
-        11 => Fault::Lossy(chance.random_range(1..20)),
-        12 => Fault::SlowDisk(who, chance.random_range(20..400)),
+        3..6 => Fault::CutWithin(who, chance.random_range(0..6)),
+        6..9 => {
+            let cut = chance.random_bool(0.5).then(|| chance.random_range(0..8));
+            Fault::Isolate(who, cut)
+        }
+        9 => Fault::Mute(who),
+        10 => Fault::Split(chance.random_range(1..nodes)),
+        11..14 => Fault::Hold(who),
+        14 => Fault::Lossy(chance.random_range(1..10)),
+        15..17 => Fault::SlowDisk(who, chance.random_range(20..400)),
         _ => Fault::HandOver,
     }
 }

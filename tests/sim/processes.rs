@@ -11,9 +11,9 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-use super::bugs::PLANTED;
 use super::faults::Fault;
 use super::run::Run;
+use crate::planted::PLANTED;
 
 /// Where a process tells what it saw.
 const TOLD: &str = "HIGHWATER_TEST_SIM_TOLD";
@@ -28,6 +28,17 @@ pub(super) struct Ended {
     /// What the process said, where it does not hold.
     pub(super) said: String,
     pub(super) trace: String,
+}
+
+impl Ended {
+    /// What was broken, in one line.
+    pub(super) fn reason(&self) -> &str {
+        let mut lines = self.said.lines();
+        // What follows is the panic's message.
+        lines.find(|line| line.contains("panicked at"));
+        let reason = lines.find(|line| !line.starts_with("seed "));
+        reason.unwrap_or("nothing was said")
+    }
 }
 
 /// What a run was like.
@@ -100,25 +111,49 @@ fn next(left: &Mutex<Range<u64>>) -> Option<u64> {
     left.lock().unwrap().next()
 }
 
-fn run_with(library: &Path, seed: u64, bug: Option<&str>) -> Ended {
-    let directory = tempfile::tempdir().unwrap();
+/// How a test ended in a process of its own.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) success: bool,
+    said: String,
+}
+
+/// Runs another test of this program, with a bug planted where one is named.
+pub(super) fn run_test(test: &str, bug: Option<&str>) -> Outcome {
+    run_in(&mut command(test, bug))
+}
+
+fn command(test: &str, bug: Option<&str>) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "server::sim::one_seed_holds", "--nocapture"])
-        .env("LD_PRELOAD", library)
-        .env(SEED, seed.to_string())
-        .env(TOLD, directory.path());
+    command.args(["--exact", test, "--nocapture"]);
     match bug {
         Some(bug) => command.env(PLANTED, bug),
         None => command.env_remove(PLANTED),
     };
+    command
+}
+
+fn run_in(command: &mut Command) -> Outcome {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Outcome {
+        success: output.status.success(),
+        said: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+fn run_with(library: &Path, seed: u64, bug: Option<&str>) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = command("server::sim::one_seed_holds", bug);
+    command
+        .env("LD_PRELOAD", library)
+        .env(SEED, seed.to_string())
+        .env(TOLD, directory.path());
+    let Outcome { success, said } = run_in(&mut command);
     let told = fs::read_to_string(directory.path().join("told")).unwrap_or_default();
     Ended {
         seed,
         // A task that panics on a simulated machine ends that task only, where it would end the process.
-        holds: output.status.success() && !said.contains("panicked at"),
+        holds: success && !said.contains("panicked at"),
         told: serde_json::from_str(&told).unwrap_or_default(),
         said,
         trace: fs::read_to_string(directory.path().join("trace")).unwrap_or_default(),

@@ -23,6 +23,8 @@ const LENGTH: Duration = Duration::from_secs(8);
 /// deadline, and a lost connection is found out after a second.
 const HEALING_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: u32 = 20;
+/// How long a machine is off whose power was cut within a write.
+const OFF_TIME: Duration = Duration::from_millis(300);
 const WORKERS: u64 = 8;
 const OPERATOR: &str = "operator";
 
@@ -48,7 +50,7 @@ pub(super) struct CutOff {
 
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Run {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = memory_directory();
     let mut chance = StdRng::seed_from_u64(seed);
     let nodes = if chance.random_bool(0.75) { 3 } else { 5 };
     let mut builder = turmoil::Builder::new();
@@ -67,6 +69,7 @@ pub(super) fn run(seed: u64) -> Run {
         machines: Vec::new(),
         board: Board::default(),
         down: BTreeSet::new(),
+        returns: Vec::new(),
         ends: 0,
         cut_off: Vec::new(),
         happened: BTreeMap::new(),
@@ -97,6 +100,11 @@ pub(super) fn run(seed: u64) -> Run {
     }
 }
 
+/// In memory where there is such a place: what is simulated waits for no real disk.
+fn memory_directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
 struct World {
     sim: Sim<'static>,
     machines: Vec<Machine>,
@@ -104,6 +112,8 @@ struct World {
     /// Without power.
     down: BTreeSet<u64>,
     cut_off: Vec<CutOff>,
+    /// When the power of those comes back to whom it was cut within a write.
+    returns: Vec<(Duration, u64)>,
     /// How many ends of nodes were noticed.
     ends: usize,
     happened: BTreeMap<&'static str, u64>,
@@ -158,6 +168,13 @@ impl World {
                 self.board.look(now);
             }
             self.notice_ends();
+            for (_, node) in self
+                .returns
+                .extract_if(.., |(at, _)| *at <= now)
+                .collect::<Vec<_>>()
+            {
+                self.give_power(node);
+            }
             let (over, still): (Vec<_>, _) =
                 lasting.into_iter().partition(|(step, _)| step.ends <= now);
             lasting = still;
@@ -190,6 +207,7 @@ impl World {
         for end in ends.iter().filter(|end| end.was_cut()) {
             self.count("power cut within a write");
             self.cut_power(end.node);
+            self.returns.push((self.sim.elapsed() + OFF_TIME, end.node));
         }
     }
 
@@ -202,7 +220,7 @@ impl World {
         let node = match fault {
             Fault::PowerCut(who)
             | Fault::CutWithin(who, _)
-            | Fault::Isolate(who)
+            | Fault::Isolate(who, _)
             | Fault::Mute(who)
             | Fault::Hold(who)
             | Fault::SlowDisk(who, _) => Some(self.find(who)?),
@@ -239,7 +257,7 @@ impl World {
                 self.disk(node).cut_within(steps);
                 return Some(node);
             }
-            (Fault::Isolate(_), Some(node)) => {
+            (Fault::Isolate(..), Some(node)) => {
                 self.around(node, |sim, one, other| sim.partition(one, other));
                 self.cut_off.push(CutOff {
                     node,
@@ -276,7 +294,8 @@ impl World {
             cut_off.ends_ns = cut_off.ends_ns.min(now_ns);
         }
         match (fault, node) {
-            (Fault::PowerCut(_) | Fault::CutWithin(..) | Fault::LoseStore(_), Some(node)) => {
+            (Fault::CutWithin(..), Some(node)) => self.disk(node).keep_power(),
+            (Fault::PowerCut(_) | Fault::LoseStore(_), Some(node)) => {
                 self.give_power(node);
             }
             (Fault::PowerCutAll, _) => {
@@ -284,8 +303,11 @@ impl World {
                     self.give_power(node);
                 }
             }
-            (Fault::Isolate(_) | Fault::Mute(_), Some(node)) => {
+            (Fault::Isolate(..) | Fault::Mute(_), Some(node)) => {
                 self.around(node, |sim, one, other| sim.repair(one, other));
+                if let Fault::Isolate(_, Some(steps)) = fault {
+                    self.disk(node).cut_within(steps);
+                }
             }
             (Fault::Hold(_), Some(node)) => {
                 self.around(node, |sim, one, other| sim.release(one, other));

@@ -7,14 +7,15 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use tokio::time::sleep;
+use reqwest::Method;
+use tokio::time::{sleep, timeout};
 
 use super::machine;
 use super::watch::{Board, Read, now_ns};
-use crate::client::{Client, ClientError, Grant, Spread};
+use crate::client::{Client, ClientError, Grant, SendError, Spread, simulated};
 use crate::history::{LeaseOutcome, Line};
 use crate::sequence::{RangeCount, SequenceName};
-use crate::wire::{IdempotencyKey, Number, ProblemOutcome};
+use crate::wire::{GrantBody, IdempotencyKey, Number, Problem, ProblemOutcome};
 
 const SEQUENCES: [&str; 2] = ["photos", "videos"];
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -46,6 +47,8 @@ impl Worker {
     pub(super) async fn run(self) -> turmoil::Result {
         let mut chance = StdRng::seed_from_u64(self.seed);
         let client = client(1..=self.nodes);
+        // A cluster takes about so long to form.
+        sleep(Duration::from_millis(chance.random_range(100..200))).await;
         let mut used: Vec<(SequenceName, RangeCount, IdempotencyKey)> = Vec::new();
         while !self.stop.get() {
             let name = SEQUENCES.choose(&mut chance).unwrap();
@@ -59,7 +62,8 @@ impl Worker {
                     sleep(Duration::from_millis(pause)).await;
                     self.lease(&client, &sequence, count, Some(&key)).await;
                 }
-                2..6 => {
+                2 | 3 => self.lease_bare(&mut chance, &sequence, count).await,
+                4..7 => {
                     let key: IdempotencyKey =
                         format!("{}-{}", self.name, now_ns()).parse().unwrap();
                     for _ in 0..TRIES {
@@ -117,6 +121,33 @@ impl Worker {
         result.is_ok()
     }
 
+    /// One lease as anybody may ask for it: without a key, and of one node.
+    async fn lease_bare(&self, chance: &mut StdRng, sequence: &SequenceName, count: RangeCount) {
+        let sent_ns = now_ns();
+        let node = chance.random_range(1..=self.nodes);
+        let url = format!(
+            "{}/v1/sequences/{sequence}/leases?count={count}&timeout={}ms",
+            machine::url(node),
+            DEADLINE.as_millis()
+        );
+        let request = reqwest::Request::new(Method::POST, url.parse().unwrap());
+        let outcome = match timeout(DEADLINE * 2, simulated::send(request)).await {
+            Ok(Ok(answer)) => understood(answer).await,
+            Ok(Err(SendError::NotConnected { .. })) => LeaseOutcome::NotApplied,
+            Ok(Err(SendError::Lost { .. })) | Err(_) => LeaseOutcome::Unknown,
+        };
+        self.board.line(Line {
+            worker: self.name.clone(),
+            node: Some(node),
+            sequence: sequence.clone(),
+            count,
+            key: None,
+            sent_ns,
+            received_ns: now_ns(),
+            outcome,
+        });
+    }
+
     /// One read, written down where it has an answer. Whether it has.
     pub(super) async fn read(&self, client: &Client, sequence: &SequenceName) {
         let sent_ns = now_ns();
@@ -139,6 +170,24 @@ pub(super) fn client(nodes: impl Iterator<Item = u64>) -> Client {
         .deadline(DEADLINE)
         .spread(Spread::RoundRobin);
     client.build().unwrap()
+}
+
+/// What a node's answer to a lease says.
+async fn understood(answer: reqwest::Response) -> LeaseOutcome {
+    let body = answer.bytes().await.unwrap();
+    if let Ok(grant) = serde_json::from_slice::<GrantBody>(&body) {
+        let number = |number: Number| number.get().unwrap();
+        return LeaseOutcome::Granted {
+            first: number(grant.first),
+            last: number(grant.last),
+            increment: number(grant.increment),
+        };
+    }
+    let problem: Problem = serde_json::from_slice(&body).unwrap();
+    match problem.outcome {
+        ProblemOutcome::NotApplied => LeaseOutcome::NotApplied,
+        ProblemOutcome::Unknown => LeaseOutcome::Unknown,
+    }
 }
 
 fn granted(grant: &Grant) -> LeaseOutcome {

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+#[cfg(test)]
+use std::hash::{BuildHasher, RandomState};
 
 use super::Table;
 use super::sequence::{Advance, Sequence};
 use super::sessions::Turn;
+#[cfg(test)]
+use crate::sequence::Applied;
 use crate::sequence::state_hash::Part;
 use crate::sequence::{
     Answered, Batch, BatchOutcome, Changes, Command, EntryId, FeatureLevel, GrantParts, ImportPart,
@@ -43,6 +47,22 @@ impl<'table> Applying<'table> {
             if let Some(now) = now {
                 self.table.sum.add(Part::Sequence(&name, now));
             }
+        }
+    }
+
+    /// Applies the batches in no order that another node would have.
+    #[cfg(test)]
+    pub(super) fn batches_in_hash_order(mut self, batches: &[Batch]) -> Applied {
+        let chance = RandomState::new();
+        let mut places: Vec<usize> = (0..batches.len()).collect();
+        places.sort_by_key(|place| chance.hash_one(place));
+        let outcomes: BTreeMap<_, _> = places
+            .into_iter()
+            .map(|place| (place, self.batch(&batches[place])))
+            .collect();
+        self.settle();
+        Applied {
+            batches: outcomes.into_values().collect(),
         }
     }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::sequence::state_hash::{Part, PartsSum};
 use crate::sequence::{EntryId, KeyedAnswer, Refusal, RequestKey};
 
@@ -87,7 +89,14 @@ impl Keys {
     /// Forgets what is too old, some of it by each entry.
     pub(super) fn expire(&mut self, now_ms: u64, sum: &mut PartsSum) {
         for _ in 0..EXPIRED_PER_ENTRY_MAX {
-            if !self.forget_oldest(KEPT_MS, now_ms, sum) {
+            let kept_ms = KEPT_MS;
+            #[cfg(test)]
+            let kept_ms = if Bug::KeyForgotten.is_planted() {
+                500
+            } else {
+                kept_ms
+            };
+            if !self.forget_oldest(kept_ms, now_ms, sum) {
                 return;
             }
         }

@@ -10,6 +10,8 @@ use tokio::time::Instant;
 
 use super::request::Pending;
 use super::{Committed, SubmitError};
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::sequence::{Answered, Batch, BatchHash, Command, Origin, Outcome, SessionId};
 use crate::server::codec;
 use crate::server::config::Timing;
@@ -85,6 +87,10 @@ impl Courier {
                 ForwardReply::Stale => return parcel.come_back(),
                 ForwardReply::DiskFull if parcel.is_unsent() => {
                     return parcel.refuse(SubmitError::DiskFull);
+                }
+                #[cfg(test)]
+                ForwardReply::Unknown if Bug::BatchRenumbered.is_planted() => {
+                    return parcel.come_back();
                 }
                 ForwardReply::Unknown => {
                     tracing::debug!(?place, ?leader, "a batch has no answer");

@@ -22,6 +22,8 @@ use self::courier::{Courier, Delivered, Opening, Place};
 use self::queue::{Queue, size};
 use self::request::{AbandonOnDrop, Pending, Ticket};
 use super::consensus::{Consensus, Forwarded};
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::sequence::{Command, EntryId, Origin, Outcome, SessionId};
 
 /// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work. Below the
@@ -136,7 +138,15 @@ pub(crate) struct Batcher {
 impl Batcher {
     /// A batcher and the way into it. Batches for this node as leader go into `proposals`.
     pub(crate) fn new(consensus: Consensus, proposals: mpsc::Sender<Forwarded>) -> (Self, Handle) {
-        let (sender, queue) = mpsc::channel(QUEUE_MAX);
+        let places = QUEUE_MAX;
+        #[cfg(test)]
+        let places = places
+            * if Bug::QueueUnbounded.is_planted() {
+                2
+            } else {
+                1
+            };
+        let (sender, queue) = mpsc::channel(places);
         let has_session = watch::Sender::new(false);
         let handle = Handle {
             consensus: consensus.clone(),

@@ -14,6 +14,8 @@ use super::channel::Channel;
 use super::frame::{Connection, Limits};
 use super::handshake::{self, HandshakeError, PeerHello, Purpose, Refusal};
 use super::promises::{Meeting, Promises};
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::server::tasks::Tasks;
 use crate::server::types::Address;
 
@@ -136,7 +138,14 @@ impl Keeper {
         loop {
             let dialed = timeout(self.limits.connect, self.dial()).await;
             let down = match dialed.unwrap_or(Err(HandshakeError::TimedOut)) {
-                Ok((connection, _meeting)) => self.hold(connection).await,
+                Ok((connection, _meeting)) => {
+                    let down = self.hold(connection).await;
+                    #[cfg(test)]
+                    if Bug::LinkNotReopened.is_planted() {
+                        pending::<()>().await;
+                    }
+                    down
+                }
                 Err(error) => Some(self.report(&error)),
             };
             match down {

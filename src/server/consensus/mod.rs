@@ -44,6 +44,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,8 +222,14 @@ impl Consensus {
         &self,
         changes: &mut WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     ) {
-        // Elapsed, changed and closed all mean the same to the caller: look again.
-        drop(tokio::time::timeout(self.timing.heartbeat(), changes.changed()).await);
+        let changed = async {
+            if changes.changed().await.is_err() {
+                // Raft has ended, and with it whatever would change. Whoever looks again at once would do nothing else.
+                pending::<()>().await;
+            }
+        };
+        // Elapsed and changed mean the same to the caller: look again.
+        drop(tokio::time::timeout(self.timing.heartbeat(), changed).await);
     }
 
     /// Resolves when somebody else is known to lead than this one.

@@ -14,6 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Consensus, ForwardReply, Forwarded, Leader};
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::sequence::{Applied, Batch, BatchOutcome};
 use crate::server::codec;
 use crate::server::types::{
@@ -140,6 +142,10 @@ struct Staged {
 impl Staged {
     /// Has the entry committed and gives everyone their outcomes, or the reason why there are none.
     async fn serve(self, consensus: &Consensus) {
+        #[cfg(test)]
+        if Bug::ReplyBeforeCommit.is_planted() {
+            return self.answer_early(consensus).await;
+        }
         let committed = self.commit(consensus).await;
         match committed {
             Ok(applied) if applied.batches.len() == self.group.len() => {
@@ -153,6 +159,29 @@ impl Staged {
             }
             Err(refusal) => answer_all(self.group, &refusal),
         }
+    }
+
+    /// Answers what the entry would come to, and then proposes it.
+    #[cfg(test)]
+    async fn answer_early(mut self, consensus: &Consensus) {
+        use crate::sequence::{EntryId, Position};
+        let (mut table, applied) = consensus.tables().table_at();
+        let decoded = self.group.iter();
+        let decoded = decoded.map(|one| codec::decode::<Batch, BATCH_BYTES_MAX>(&one.batch));
+        let batches: Vec<Batch> = decoded.collect::<Result<_, _>>().unwrap();
+        let entry = EntryId {
+            term: self.leadership.term,
+            index: applied.map_or(0, |last| last.index() + 1),
+        };
+        let elapsed_ms = self.elapsed_ms;
+        let position = Position { entry, elapsed_ms };
+        let outcomes = table.apply(position, &batches).batches;
+        for (forwarded, outcome) in self.group.iter_mut().zip(outcomes) {
+            let (nobody, _) = tokio::sync::oneshot::channel();
+            let asked = std::mem::replace(&mut forwarded.reply, nobody);
+            asked.send(reply(outcome)).ok();
+        }
+        drop(self.commit(consensus).await);
     }
 
     async fn commit(&self, consensus: &Consensus) -> Result<Applied, ForwardReply> {

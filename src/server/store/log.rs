@@ -19,6 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::record;
 use super::view::{Plan, Shared, next_index};
 use super::writer::{Command, Done, Encoded};
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::server::host;
 use crate::server::types::{Entry, LogId, TypeConfig, Vote};
 
@@ -158,6 +160,13 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let vote = *vote;
+        #[cfg(test)]
+        if Bug::VoteNotSynced.is_planted() {
+            let (done, _) = oneshot::channel();
+            self.send(Command::SaveVote { vote, done }).await?;
+            self.reader.shared.view().vote = Some(vote);
+            return Ok(());
+        }
         self.send_and_wait(|done| Command::SaveVote { vote, done })
             .await?;
         self.reader.shared.view().vote = Some(vote);

@@ -18,6 +18,8 @@ use super::sizes::LogSize;
 use super::snapshot::SnapshotFile;
 use super::snapshot_format::State;
 use super::snapshots::{SnapshotBuilder, Snapshots, described};
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::sequence::{Applied, FeatureLevel, NodeCard, StateHash, Table};
 use crate::server::host;
 use crate::server::types::{Entry, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig};
@@ -237,7 +239,16 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        self.snapshots.builder(self.state.clone())
+        let state = self.state.clone();
+        #[cfg(test)]
+        let state = {
+            let mut state = state;
+            if Bug::SessionsNotInSnapshot.is_planted() {
+                state.table.forget_sessions();
+            }
+            state
+        };
+        self.snapshots.builder(state)
     }
 
     async fn install_snapshot(

@@ -21,6 +21,8 @@ use super::failure::{Failed, FailureReport};
 use super::snapshot::SnapshotName;
 use super::superblock::{Promised, Superblock};
 use super::view::{Shared, next_index};
+#[cfg(test)]
+use crate::planted::Bug;
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::{LogId, TypeConfig, Vote};
 
@@ -302,6 +304,11 @@ impl Writer {
             return Ok(());
         }
         self.promised.last = last;
+        #[cfg(test)]
+        if Bug::TruncateNotSynced.is_planted() {
+            while self.remove(next_index(last).., End::Back)? == Removed::Some {}
+            return Ok(());
+        }
         self.write_both_slots()?;
         while self.remove(next_index(last).., End::Back)? == Removed::Some {}
         Ok(())
