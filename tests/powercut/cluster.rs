@@ -82,14 +82,14 @@ impl RecordedCluster {
         }
     }
 
-    /// Cuts the power of all nodes at one moment, and starts them from what is left.
-    pub(crate) async fn cut(&mut self, random: &mut StdRng) -> Verdict {
+    /// Cuts the power of all nodes at one moment, and starts them from what is left, where some syncs did not happen.
+    pub(crate) async fn cut(&mut self, omission: Omission, random: &mut StdRng) -> Verdict {
         let of_one = self.traces.choose(random).unwrap();
         let at_ns = of_one.time_before(cuts(of_one, 1, random)[0]);
         for (id, trace) in (1..).zip(&self.traces) {
             let file_system = *FileSystem::ALL.choose(random).unwrap();
             let loss = Loss::ALL[random.random_range(0..Loss::ALL.len())];
-            let mut disk = Disk::new(trace, file_system, Omission::Nothing);
+            let mut disk = Disk::new(trace, file_system, omission);
             disk.go_to(trace.records.partition_point(|record| record.at_ns < at_ns));
             self.replace(id, &Image::of(&disk, loss, random));
         }

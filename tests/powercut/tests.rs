@@ -16,6 +16,8 @@ use crate::sled_only::{self, Broken, SledRecording};
 
 /// How many power cuts; `HIGHWATER_TEST_POWER_CUTS` asks for more, and then for a longer recording too.
 const POWER_CUTS: usize = 50;
+/// How many of a whole cluster; `HIGHWATER_TEST_CLUSTER_POWER_CUTS` asks for more.
+const CLUSTER_POWER_CUTS: usize = 5;
 /// As many as are worth a longer recording.
 const POWER_CUTS_MANY: usize = 500;
 /// A fault that is there has to show within so many.
@@ -24,8 +26,12 @@ const POWER_CUTS_TO_A_FAULT: usize = 600;
 const POWER_CUTS_PER_TURN: usize = 10;
 
 fn power_cuts() -> usize {
-    let asked = std::env::var("HIGHWATER_TEST_POWER_CUTS");
-    asked.map_or(POWER_CUTS, |text| text.parse().unwrap())
+    asked("POWER_CUTS").unwrap_or(POWER_CUTS)
+}
+
+fn asked(name: &str) -> Option<usize> {
+    let asked = std::env::var(format!("HIGHWATER_TEST_{name}")).ok()?;
+    Some(asked.parse().unwrap())
 }
 
 fn life(entries: u64, end: End) -> Life {
@@ -246,8 +252,9 @@ async fn no_power_cut_of_all_nodes_at_once_takes_what_they_acknowledged() {
     let mut cluster = RecordedCluster::make(scratch.path()).await;
     let mut random = seeded();
 
-    for number in 1..=(power_cuts() / 10).max(1) {
-        let verdict = cluster.cut(&mut random).await;
+    let cuts = asked("CLUSTER_POWER_CUTS").unwrap_or(CLUSTER_POWER_CUTS);
+    for number in 1..=cuts {
+        let verdict = cluster.cut(Omission::Nothing, &mut random).await;
 
         if verdict != Verdict::Right {
             let kept = scratch.keep();
@@ -257,6 +264,20 @@ async fn no_power_cut_of_all_nodes_at_once_takes_what_they_acknowledged() {
             );
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_syncs_a_power_cut_of_all_nodes_takes_what_they_acknowledged() {
+    let scratch = scratch();
+    let mut cluster = RecordedCluster::make(scratch.path()).await;
+    let mut random = seeded();
+
+    for _ in 0..POWER_CUTS_TO_A_FAULT {
+        if cluster.cut(Omission::Everything, &mut random).await != Verdict::Right {
+            return;
+        }
+    }
+    panic!("{POWER_CUTS_TO_A_FAULT} power cuts took nothing that was never synced");
 }
 
 async fn cut_sled(broken: Broken, wanted: usize, random: &mut StdRng) -> Tally {
