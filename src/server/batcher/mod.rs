@@ -335,6 +335,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_waits_for_a_change_after_rafts_end_does_not_spin() {
+        let (consensus, _directory) = consensus().await;
+        let mut changes = consensus.changes();
+        consensus.shutdown().await;
+
+        let begun = Instant::now();
+        consensus.settle(&mut changes).await;
+
+        assert!(consensus.timing().heartbeat() <= begun.elapsed());
+    }
+
+    #[tokio::test]
     async fn so_many_batches_are_in_flight_and_further_requests_wait_in_the_queue() {
         let (mut batcher, handle, _directory) = stuck().await;
         let tasks = Tasks::default();

@@ -465,3 +465,17 @@ async fn a_member_with_another_address_gets_another_connection() {
 
     assert_eq!(caller.call(&node, Call::Status).await, Ok(status_reply()));
 }
+
+#[tokio::test]
+async fn who_waits_for_a_connection_that_nobody_opens_any_more_does_not_spin() {
+    let (_socket, address) = free_socket().await;
+    let caller = Caller::new();
+    let link = caller.link_to(address, Timing::default().into());
+    caller.tasks.stop().await;
+    let within = Duration::from_millis(50);
+
+    let begun = Instant::now();
+    link.channel_within(within).await.unwrap_err();
+
+    assert!(within <= begun.elapsed());
+}
