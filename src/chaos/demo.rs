@@ -20,9 +20,9 @@ use super::recorder::{Progress, Recorder};
 use super::summary::{DemoVerdict, Ended, Summary};
 use super::worker::Worker;
 use crate::client::{Client, Grant};
-use crate::history::{Checker, GapRule, LeaseOutcome, Line, Report, Verdict};
+use crate::history::{Checker, GapRule, LeaseOutcome, Line, Operation, Report, Source, Verdict};
 use crate::sequence::{RangeCount, SequenceName};
-use crate::wire::{CreateBody, Number};
+use crate::wire::CreateBody;
 
 const SEQUENCE: &str = "demo";
 const SEQUENCE_START: u64 = 1;
@@ -143,27 +143,18 @@ async fn record(
     let Some(Ok(recorded)) = recording.join_next().await else {
         return (None, played.err());
     };
-    match (recorded, played) {
-        (Err(error), _) => (None, Some(error)),
-        (Ok(checker), Ok(end)) => (Some(judge(checker, end)), None),
-        (Ok(mut checker), Err(error)) => {
-            // Leases under way were not recorded: they would be gaps without an explanation.
-            checker.set_gap_rule(GapRule::Allowed);
-            (Some(checker.check()), Some(error))
-        }
+    if let Err(error) = recorded {
+        return (None, Some(error));
     }
-}
-
-fn judge(mut checker: Checker, End { sequence, high }: End) -> Report {
-    checker.expect_start(&sequence, SEQUENCE_START);
-    checker.expect_high(&sequence, high);
-    checker.check()
-}
-
-/// The state of the cluster when all was over.
-struct End {
-    sequence: SequenceName,
-    high: u64,
+    let (gap_rule, failure) = match played {
+        Ok(()) => (GapRule::MustBeExplained, None),
+        // Leases under way were not recorded: they would be gaps without an explanation.
+        Err(error) => (GapRule::Allowed, Some(error)),
+    };
+    match Checker::new(gap_rule).source(Source::file(&path)).check() {
+        Ok(report) => (Some(report), failure),
+        Err(error) => (None, failure.or(Some(error.into()))),
+    }
 }
 
 /// One run, from the first process to the last.
@@ -177,7 +168,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn play(&self) -> Result<End, HarnessError> {
+    async fn play(&self) -> Result<(), HarnessError> {
         let size = self.plan.size;
         let mut cluster = LocalCluster::create(self.directory, size, Program::this()?)?;
         // Whoever tries something beside the workers need not create it first.
@@ -190,6 +181,7 @@ impl Run<'_> {
         cluster.start_all()?;
         cluster.all_ready(READY_WITHIN).await?;
         let sequence = create_sequence(&cluster).await?;
+        self.read_first(&cluster, &sequence).await?;
         let stop = CancellationToken::new();
         let mut workers = self.start_workers(&cluster, &sequence, &stop)?;
         self.say(format_args!(
@@ -205,9 +197,22 @@ impl Run<'_> {
         while !workers.is_empty() {
             joined(&mut workers).await?;
         }
-        let end = self.finish(&mut cluster, sequence).await?;
-        cluster.stop_all(STOP_WITHIN).await?;
-        Ok(end)
+        self.finish(&mut cluster, &sequence).await?;
+        cluster.stop_all(STOP_WITHIN).await
+    }
+
+    /// Records that nothing is granted yet, and with what grants begin.
+    async fn read_first(
+        &self,
+        cluster: &LocalCluster,
+        sequence: &SequenceName,
+    ) -> Result<(), HarnessError> {
+        let urls = cluster.urls();
+        let first = Worker::new("first".to_owned(), (1, &urls), sequence, &self.lines)?;
+        let step = "the first mark";
+        let read = first.read().await;
+        read.map_err(|source| HarnessError::Call { step, source })?;
+        Ok(())
     }
 
     fn start_workers(
@@ -255,15 +260,15 @@ impl Run<'_> {
     async fn finish(
         &self,
         cluster: &mut LocalCluster,
-        sequence: SequenceName,
-    ) -> Result<End, HarnessError> {
+        sequence: &SequenceName,
+    ) -> Result<(), HarnessError> {
         self.say("workers stopped; one more lease from each node");
         cluster.start_all()?;
         cluster.all_ready(READY_WITHIN).await?;
         let urls = cluster.urls();
         let mut last = None;
         for (id, url) in cluster.ids().into_iter().zip(urls.chunks(1)) {
-            let worker = Worker::new(format!("last-{id}"), (id, url), &sequence, &self.lines)?;
+            let worker = Worker::new(format!("last-{id}"), (id, url), sequence, &self.lines)?;
             let leased = worker.lease(RangeCount::ONE).await;
             let step = "the last lease at a node";
             last = Some(leased.map_err(|source| HarnessError::Call { step, source })?);
@@ -271,23 +276,13 @@ impl Run<'_> {
         if let (Plant::Duplicate, Some(grant)) = (self.plan.plant, last) {
             self.say("planting a duplicate: the last grant is recorded a second time");
             // The recorder lives as long as this sender.
-            drop(self.lines.send(duplicate_of(&grant, &sequence)).await);
+            drop(self.lines.send(duplicate_of(&grant, sequence)).await);
         }
-        let high = Client::builder()
-            .nodes(urls)
-            .build()?
-            .sequence(&sequence)
-            .await;
+        let last = Worker::new("last".to_owned(), (1, &urls), sequence, &self.lines)?;
         let step = "the final mark";
-        let high = high
-            .map_err(|source| HarnessError::Call { step, source })?
-            .high;
-        match high.and_then(Number::get) {
-            Some(high) => Ok(End { sequence, high }),
-            None => Err(HarnessError::NothingServed {
-                logs: cluster.directory().to_owned(),
-            }),
-        }
+        let read = last.read_finally().await;
+        read.map_err(|source| HarnessError::Call { step, source })?;
+        Ok(())
     }
 
     async fn tell_progress(&self) {
@@ -363,14 +358,16 @@ fn duplicate_of(grant: &Grant, sequence: &SequenceName) -> Line {
         worker: "planted".to_owned(),
         node: grant.node(),
         sequence: sequence.clone(),
-        count: RangeCount::ONE,
-        key: None,
         sent_ns: now,
         received_ns: now,
-        outcome: LeaseOutcome::Granted {
-            first: grant.first(),
-            last: grant.last(),
-            increment: grant.increment(),
+        operation: Operation::Lease {
+            count: RangeCount::ONE,
+            key: None,
+            outcome: LeaseOutcome::Granted {
+                first: grant.first(),
+                last: grant.last(),
+                increment: grant.increment(),
+            },
         },
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::client::{BuildError, ClientError};
+use crate::history::CheckError;
 
 /// Why a run could not be made or finished.
 #[derive(Debug, thiserror::Error)]
@@ -104,12 +105,9 @@ pub enum HarnessError {
     /// The nodes are described in a way that makes no client.
     #[error(transparent)]
     Client(#[from] BuildError),
-    /// A run that proves nothing.
-    #[error("no lease was served in the whole run: the nodes' logs are in {logs}", logs = logs.display())]
-    NothingServed {
-        /// Where the logs are.
-        logs: PathBuf,
-    },
+    /// The history of the run cannot be judged.
+    #[error(transparent)]
+    Check(#[from] CheckError),
     /// Someone asked for the end.
     #[error("interrupted")]
     Interrupted,

@@ -1,4 +1,4 @@
-//! Collects what all workers saw: into a file, line by line, and into the checker.
+//! Collects what all workers saw into a file, line by line. The checker judges the file, as anybody can.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
 use super::HarnessError;
-use crate::history::{Checker, GapRule, LeaseOutcome, Line, SourceId};
+use crate::history::{LeaseOutcome, Line};
 
 /// Lines that may wait to be written. Workers wait for room.
 const QUEUE_LINES_MAX: usize = 1_024;
@@ -38,9 +38,6 @@ impl Progress {
 pub struct Recorder {
     path: PathBuf,
     file: BufWriter<File>,
-    checker: Checker,
-    source: SourceId,
-    number: u64,
     progress: Arc<Progress>,
     lines: mpsc::Receiver<Line>,
 }
@@ -57,14 +54,9 @@ impl Recorder {
             source,
         })?;
         let (sender, lines) = mpsc::channel(QUEUE_LINES_MAX);
-        let mut checker = Checker::new(GapRule::MustBeExplained);
-        let source = checker.add_source(path.display().to_string());
         let recorder = Self {
             path: path.to_owned(),
             file: BufWriter::new(file),
-            checker,
-            source,
-            number: 0,
             progress: Arc::default(),
             lines,
         };
@@ -76,31 +68,28 @@ impl Recorder {
         Arc::clone(&self.progress)
     }
 
-    /// Takes lines until all senders are gone. The checker has then seen what the file holds.
+    /// Takes lines until all senders are gone. The file is then whole.
     ///
     /// # Errors
     /// [`HarnessError`] where the run has to end.
-    pub async fn run(mut self) -> Result<Checker, HarnessError> {
+    pub async fn run(mut self) -> Result<(), HarnessError> {
         while let Some(line) = self.lines.recv().await {
             let written = self.write(&line);
             written.map_err(|source| self.file_error(source))?;
-            let counter = match line.outcome {
-                LeaseOutcome::Granted { .. } => Some(&self.progress.grants),
-                LeaseOutcome::Unknown => Some(&self.progress.unknown),
-                LeaseOutcome::NotApplied => None,
+            let counter = match line.lease() {
+                Some(LeaseOutcome::Granted { .. }) => Some(&self.progress.grants),
+                Some(LeaseOutcome::Unknown) => Some(&self.progress.unknown),
+                Some(LeaseOutcome::NotApplied) | None => None,
             };
             if let Some(counter) = counter {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
-            self.checker.add(self.source, self.number, line);
         }
         let flushed = self.file.flush();
-        flushed.map_err(|source| self.file_error(source))?;
-        Ok(self.checker)
+        flushed.map_err(|source| self.file_error(source))
     }
 
     fn write(&mut self, line: &Line) -> io::Result<()> {
-        self.number += 1;
         self.file.write_all(line.to_json().as_bytes())?;
         self.file.write_all(b"\n")
     }
@@ -119,7 +108,7 @@ mod tests {
     use std::io::BufReader;
 
     use super::*;
-    use crate::history::{Verdict, read_history};
+    use crate::history::{Operation, read_history};
     use crate::sequence::RangeCount;
 
     fn line(first: u64, outcome: LeaseOutcome) -> Line {
@@ -127,11 +116,13 @@ mod tests {
             worker: "w".to_owned(),
             node: Some(1),
             sequence: "s".parse().unwrap(),
-            count: RangeCount::ONE,
-            key: None,
             sent_ns: first,
             received_ns: first,
-            outcome,
+            operation: Operation::Lease {
+                count: RangeCount::ONE,
+                key: None,
+                outcome,
+            },
         }
     }
 
@@ -148,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_holds_every_line_that_the_checker_saw() {
+    async fn the_file_holds_every_line_that_was_sent() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.ndjson");
         let (recorder, lines) = Recorder::create(&path).unwrap();
@@ -157,27 +148,18 @@ mod tests {
             granted(1),
             line(2, LeaseOutcome::NotApplied),
             line(3, LeaseOutcome::Unknown),
-            granted(1),
+            granted(4),
         ];
         for line in &sent {
             lines.send(line.clone()).await.unwrap();
         }
         drop(lines);
 
-        let report = recorder.run().await.unwrap().check();
+        recorder.run().await.unwrap();
 
-        let mut read = Vec::new();
         let file = BufReader::new(File::open(&path).unwrap());
-        read_history(file, |_, line| read.push(line)).unwrap();
+        let read: Vec<Line> = read_history(file).map(|read| read.unwrap().1).collect();
         assert_eq!(read, sent);
         assert_eq!((progress.grants(), progress.unknown()), (2, 1));
-        assert_eq!(
-            (report.grants, report.not_applied, report.unknown),
-            (2, 1, 1)
-        );
-        assert_eq!(report.verdict(), Verdict::Violated);
-        let witness = &report.violations[0].witnesses[1];
-        assert_eq!(witness.number, 4);
-        assert_eq!(witness.source, path.display().to_string());
     }
 }

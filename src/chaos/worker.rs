@@ -1,4 +1,4 @@
-//! A worker: leases in a loop, each time at the next node, and records what it saw.
+//! A worker: leases in a loop, each time at the next node, reads the mark now and then, and records what it saw.
 
 use std::time::Duration;
 
@@ -8,15 +8,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::HarnessError;
 use super::clock::monotonic_ns;
-use crate::client::{Client, ClientError, Grant, SetbackReason, Spread};
-use crate::history::{LeaseOutcome, Line};
+use crate::client::{Client, ClientError, Grant, IdempotencyKey, SetbackReason, Spread};
+use crate::history::{LeaseOutcome, Line, Mark, Operation};
 use crate::sequence::{RangeCount, SequenceName};
-use crate::wire::ProblemOutcome;
+use crate::wire::{Number, ProblemOutcome};
 
 /// Longer than any election; short enough that a worker is not idle for most of a run when its answer is lost.
 const LEASE_DEADLINE: Duration = Duration::from_secs(3);
 /// The counts that are leased: many ones, as from a worker that takes ids singly, and some of every other size.
 const COUNT_MAX: u64 = 20;
+/// Of so many requests one is a read.
+const READ_EVERY: u32 = 16;
+/// Of so many leases one has a key of the worker's.
+const KEY_EVERY: u32 = 8;
 
 /// Leases and records.
 #[derive(Debug)]
@@ -54,31 +58,31 @@ impl Worker {
         })
     }
 
-    /// Leases until told to stop. A lease that is under way is finished.
+    /// Leases and reads until told to stop. A request that is under way is finished.
     ///
     /// # Errors
     /// [`HarnessError`] where the run has to end.
     pub async fn run(self, stop: CancellationToken) -> Result<(), HarnessError> {
         while !stop.is_cancelled() {
-            let count = if rand::rng().random_bool(0.5) {
-                RangeCount::ONE
+            let asked = if rand::rng().random_ratio(1, READ_EVERY) {
+                self.read().await.map(drop)
+            } else if rand::rng().random_ratio(1, KEY_EVERY) {
+                self.lease_twice(random_count()).await.map(drop)
             } else {
-                // Bounded by two constants, both of them counts.
-                let count = rand::rng().random_range(2..=COUNT_MAX);
-                RangeCount::try_from(count).unwrap_or(RangeCount::ONE)
+                self.lease(random_count()).await.map(drop)
             };
-            match self.lease(count).await {
+            match asked {
                 Err(source @ ClientError::Refused { .. }) => {
-                    let step = "a worker's lease was refused";
+                    let step = "a worker's request was refused";
                     return Err(HarnessError::Call { step, source });
                 }
                 // Nothing else explains a gap that this leaves, and no node of ours answers so.
                 Err(source) if is_no_grant(&source) => {
-                    let step = "a node's answer to a lease is no grant";
+                    let step = "a node's answer to a request is none";
                     return Err(HarnessError::Call { step, source });
                 }
                 // What the client refused is for the checker to judge.
-                Ok(_)
+                Ok(())
                 | Err(
                     ClientError::Unavailable { .. }
                     | ClientError::Unknown { .. }
@@ -96,8 +100,36 @@ impl Worker {
     pub async fn lease(&self, count: RangeCount) -> Result<Grant, ClientError> {
         let sent_ns = monotonic_ns();
         let result = self.client.lease(&self.sequence, count).await;
-        let received_ns = monotonic_ns();
-        let (node, outcome) = match &result {
+        self.record_lease(sent_ns, count, None, &result).await;
+        result
+    }
+
+    /// One lease under a key, asked for a second time whatever the first answer said: both get one range.
+    async fn lease_twice(&self, count: RangeCount) -> Result<Grant, ClientError> {
+        let key = IdempotencyKey::random();
+        drop(self.lease_keyed(count, &key).await);
+        self.lease_keyed(count, &key).await
+    }
+
+    async fn lease_keyed(
+        &self,
+        count: RangeCount,
+        key: &IdempotencyKey,
+    ) -> Result<Grant, ClientError> {
+        let sent_ns = monotonic_ns();
+        let result = self.client.lease_keyed(&self.sequence, count, key).await;
+        self.record_lease(sent_ns, count, Some(key), &result).await;
+        result
+    }
+
+    async fn record_lease(
+        &self,
+        sent_ns: u64,
+        count: RangeCount,
+        key: Option<&IdempotencyKey>,
+        result: &Result<Grant, ClientError>,
+    ) {
+        let (node, outcome) = match result {
             Ok(grant) => (grant.node(), granted(grant)),
             // It was granted, and whether that was right is what histories are for.
             Err(ClientError::Fenced { grant, .. }) => (grant.node(), granted(grant)),
@@ -109,19 +141,55 @@ impl Worker {
                 (self.asked_last(error), outcome)
             }
         };
+        let operation = Operation::Lease {
+            count,
+            key: key.map(|key| key.as_str().to_owned()),
+            outcome,
+        };
+        self.record(node, sent_ns, operation).await;
+    }
+
+    /// Reads the mark, up to date, and records what it saw.
+    ///
+    /// # Errors
+    /// [`ClientError`]: then there is nothing to record.
+    pub async fn read(&self) -> Result<Mark, ClientError> {
+        let sent_ns = monotonic_ns();
+        let mark = self.mark().await?;
+        self.record(None, sent_ns, Operation::Read(mark)).await;
+        Ok(mark)
+    }
+
+    /// Reads the mark when all other requests have ended, and records it as what the history comes to.
+    ///
+    /// # Errors
+    /// [`ClientError`]: then there is nothing to record.
+    pub async fn read_finally(&self) -> Result<Mark, ClientError> {
+        let sent_ns = monotonic_ns();
+        let mark = self.mark().await?;
+        self.record(None, sent_ns, Operation::FinalRead(mark)).await;
+        Ok(mark)
+    }
+
+    async fn mark(&self) -> Result<Mark, ClientError> {
+        let shown = self.client.sequence(&self.sequence).await?;
+        Ok(Mark {
+            high: shown.high.and_then(Number::get),
+            start: shown.start.get(),
+        })
+    }
+
+    async fn record(&self, node: Option<u64>, sent_ns: u64, operation: Operation) {
         let line = Line {
             worker: self.name.clone(),
             node,
             sequence: self.sequence.clone(),
-            count,
-            key: None,
             sent_ns,
-            received_ns,
-            outcome,
+            received_ns: monotonic_ns(),
+            operation,
         };
         // The recorder ends before its workers only by an error of its own, which ends the run.
         drop(self.lines.send(line).await);
-        result
     }
 
     fn asked_last(&self, error: &ClientError) -> Option<u64> {
@@ -129,6 +197,15 @@ impl Worker {
         let mut nodes = (self.first_node..).zip(self.client.nodes());
         nodes.find(|(_, url)| *url == asked).map(|(id, _)| id)
     }
+}
+
+fn random_count() -> RangeCount {
+    if rand::rng().random_bool(0.5) {
+        return RangeCount::ONE;
+    }
+    // Bounded by two constants, both of them counts.
+    let count = rand::rng().random_range(2..=COUNT_MAX);
+    RangeCount::try_from(count).unwrap_or(RangeCount::ONE)
 }
 
 fn is_no_grant(error: &ClientError) -> bool {

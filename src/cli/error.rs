@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::sequence::marks::{LineError, Place};
 use crate::chaos::HarnessError;
 use crate::client::{BuildError, ClientError};
-use crate::history::ReadError;
+use crate::history::CheckError;
 use crate::sequence::SequenceName;
 use crate::server::ServerError;
 use crate::server::config::ConfigError;
@@ -104,14 +104,9 @@ pub(super) enum CliError {
     /// The nodes are described in a way that makes no client.
     #[error(transparent)]
     Nodes(#[from] BuildError),
-    /// A history that is no history.
-    #[error("{name}")]
-    History {
-        /// Which one.
-        name: String,
-        /// What is wrong where.
-        source: ReadError,
-    },
+    /// A history that is no history, or cannot be judged.
+    #[error(transparent)]
+    Check(#[from] CheckError),
     /// A list of marks that is none.
     #[error("{place}{}", and_others(*others))]
     List {
@@ -232,7 +227,7 @@ impl CliError {
             Self::Usage { .. }
             | Self::SeveralLearners { .. }
             | Self::Nodes(_)
-            | Self::History { .. }
+            | Self::Check(CheckError::Open { .. } | CheckError::Read { .. })
             | Self::List { .. }
             | Self::Read { .. }
             | Self::Open { .. }
@@ -245,6 +240,7 @@ impl CliError {
             Self::NoMember { .. } => Exit::NotFound,
             Self::NoLearner => Exit::Unavailable,
             Self::Harness(_)
+            | Self::Check(CheckError::Aside { .. })
             | Self::Output { .. }
             | Self::Runtime { .. }
             | Self::Write { .. }
@@ -262,10 +258,10 @@ impl CliError {
             Self::NotImported { source, .. } => said_by(source),
             Self::Usage { .. } => "usage",
             Self::Nodes(_) => "invalid_url",
-            Self::History { .. } => "invalid_history",
+            Self::Check(CheckError::Read { .. }) => "invalid_history",
             Self::List { .. } => "invalid_list",
             Self::Read { .. } => "cannot_read",
-            Self::Open { .. } => "cannot_open",
+            Self::Open { .. } | Self::Check(CheckError::Open { .. }) => "cannot_open",
             Self::NoMember { .. } => "unknown_member",
             Self::NoLearner => "no_learner",
             Self::SeveralLearners { .. } => "several_learners",
@@ -275,7 +271,9 @@ impl CliError {
             Self::Undecided { .. } => "undecided",
             Self::Restore(_) => "not_restored",
             Self::Harness(_) => "harness_failure",
-            Self::Output { .. } | Self::Runtime { .. } => "internal",
+            Self::Check(CheckError::Aside { .. }) | Self::Output { .. } | Self::Runtime { .. } => {
+                "internal"
+            }
             Self::Config(_) | Self::Server(ServerError::Config(_)) => "invalid_config",
             Self::Inspect(_) => "not_inspected",
             Self::Server(ServerError::Bind { .. }) => "cannot_listen",

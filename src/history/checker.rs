@@ -1,64 +1,24 @@
-//! Collects the lines of one or more sources, and judges them all at once.
+//! Reads all sources, judges their lines together, and reads once more for the lines that show a violation.
 
 use std::collections::BTreeMap;
+use std::io;
 
-use super::report::{Judged, Report};
-use super::requests::Requests;
-use super::{LeaseOutcome, Line, gaps, order, overlap};
-use crate::sequence::SequenceName;
+use super::judge::{Found, GapRule, Judge};
+use super::read::{ReadError, Texts};
+use super::report::{Report, Violation, Witness};
+use super::source::Source;
 
-/// What a gap between grants means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GapRule {
-    /// Sequences without a cache, and nothing else changed their marks: a gap that no request without an answer
-    /// explains is a lost grant.
-    MustBeExplained,
-    /// Sequences with a cache, or marks that were advanced: gaps are counted only.
-    Allowed,
-}
+/// What lines may take of memory before they go to temporary files.
+const MEMORY_BYTES: usize = 256 * 1024 * 1024;
+/// What the lines of a witness may take.
+const WITNESS_BYTES: usize = 4 * 1024;
 
-/// Names one source of lines, as [`Checker::add_source`] gave it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceId(usize);
-
-impl SourceId {
-    pub(super) fn name(self, sources: &[String]) -> String {
-        sources.get(self.0).cloned().unwrap_or_default()
-    }
-}
-
-/// The exact checker: first all lines, then the verdict.
+/// The checker: first all lines, then the verdict. It is exact in memory that is bounded.
 #[derive(Debug)]
 pub struct Checker {
     gap_rule: GapRule,
-    sources: Vec<String>,
-    sequences: BTreeMap<SequenceName, Recorded>,
-}
-
-/// All that is known of one sequence.
-#[derive(Debug, Default)]
-struct Recorded {
-    entries: Vec<Entry>,
-    expected: Expected,
-    not_applied: u64,
-    unknown: u64,
-}
-
-/// A line and where it stands.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) source: SourceId,
-    pub(super) number: u64,
-    pub(super) line: Line,
-}
-
-/// What is known of a sequence beside its history.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Expected {
-    /// The first value: below it nothing is granted, and a gap above it counts.
-    pub(super) start: Option<u64>,
-    /// The high-water mark, read when nothing was in flight any more.
-    pub(super) high: Option<u64>,
+    memory_bytes: usize,
+    sources: Vec<Source>,
 }
 
 impl Checker {
@@ -67,74 +27,169 @@ impl Checker {
     pub fn new(gap_rule: GapRule) -> Self {
         Self {
             gap_rule,
+            memory_bytes: MEMORY_BYTES,
             sources: Vec::new(),
-            sequences: BTreeMap::new(),
         }
     }
 
-    /// Changes what a gap means.
-    pub fn set_gap_rule(&mut self, gap_rule: GapRule) {
-        self.gap_rule = gap_rule;
+    /// Has lines go to temporary files where they take more memory than this.
+    #[must_use]
+    pub fn memory_bytes(mut self, memory_bytes: usize) -> Self {
+        self.memory_bytes = memory_bytes;
+        self
     }
 
-    /// Names a source of lines; a witness says where it stands.
-    pub fn add_source(&mut self, name: impl Into<String>) -> SourceId {
-        self.sources.push(name.into());
-        SourceId(self.sources.len() - 1)
-    }
-
-    /// Takes one line, in any order.
-    pub fn add(&mut self, source: SourceId, number: u64, line: Line) {
-        let recorded = match self.sequences.get_mut(&line.sequence) {
-            Some(recorded) => recorded,
-            None => self.sequences.entry(line.sequence.clone()).or_default(),
-        };
-        match line.outcome {
-            LeaseOutcome::Granted { .. } => {}
-            LeaseOutcome::NotApplied => {
-                // It says that nothing happened: it bears on nothing but the count.
-                recorded.not_applied += 1;
-                return;
-            }
-            LeaseOutcome::Unknown => recorded.unknown += 1,
-        }
-        recorded.entries.push(Entry {
-            source,
-            number,
-            line,
-        });
-    }
-
-    /// Tells the sequence's first value: what lies between it and the lowest grant is then a gap as well.
-    pub fn expect_start(&mut self, sequence: &SequenceName, start: u64) {
-        let recorded = self.sequences.entry(sequence.clone()).or_default();
-        recorded.expected.start = Some(start);
-    }
-
-    /// Tells the sequence's high-water mark, read after the last request had ended: a grant above it was lost (I3).
-    pub fn expect_high(&mut self, sequence: &SequenceName, high: u64) {
-        let recorded = self.sequences.entry(sequence.clone()).or_default();
-        recorded.expected.high = Some(high);
+    /// Adds what holds lines, of the same workers or of others.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        self.sources.push(source);
+        self
     }
 
     /// Judges all lines. O(n log n) in their number, but for the search that explains gaps, which is bounded.
-    #[must_use]
-    pub fn check(&self) -> Report {
-        let mut report = Report::new(self.sources.clone());
-        for (name, recorded) in &self.sequences {
-            let requests = Requests::of(&recorded.entries, recorded.expected);
-            report.add(&Judged {
-                name,
-                entries: &recorded.entries,
-                high: recorded.expected.high,
-                not_applied: recorded.not_applied,
-                unknown: recorded.unknown,
-                overlaps: overlap::find(&requests.grants),
-                order: order::find(&requests.grants),
-                gaps: gaps::find(self.gap_rule, &requests, recorded.expected),
-                requests: &requests,
+    ///
+    /// # Errors
+    /// [`CheckError`] where not all lines can be read, or not be put aside.
+    pub fn check(mut self) -> Result<Report, CheckError> {
+        let mut judge = Judge::new(self.gap_rule, self.memory_bytes);
+        let mut entry = 0;
+        // Up to where the entries of each source go.
+        let mut ends = Vec::with_capacity(self.sources.len());
+        for source in &mut self.sources {
+            let name = source.name().to_owned();
+            let mut texts = open(source)?;
+            while let Some((_, line)) = texts.next_line().map_err(|source| CheckError::Read {
+                name: name.clone(),
+                source,
+            })? {
+                judge.add(entry, &line).map_err(aside)?;
+                entry += 1;
+            }
+            ends.push(entry);
+        }
+        let (mut report, found) = judge.judge().map_err(aside)?;
+        let lines = self.lines(&found, &ends)?;
+        for found in found {
+            let shown = found.entries.iter().filter_map(|entry| lines.get(entry));
+            let shown = shown.cloned().collect();
+            let (text, count) = (&found.text, found.count);
+            report.violations.push(Violation {
+                text: format!("{text} ({count} such in all)"),
+                witnesses: smallest(self.gap_rule, &found, shown),
+                kind: found.kind,
+                sequence: found.sequence,
             });
         }
-        report
+        Ok(report)
     }
+
+    /// The lines that were found to show something.
+    fn lines(
+        &mut self,
+        found: &[Found],
+        ends: &[u64],
+    ) -> Result<BTreeMap<u64, Witness>, CheckError> {
+        let mut wanted: Vec<u64> = found
+            .iter()
+            .flat_map(|found| &found.entries)
+            .copied()
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut wanted = wanted.into_iter().peekable();
+        let mut lines = BTreeMap::new();
+        let mut begin = 0;
+        for (source, end) in self.sources.iter_mut().zip(ends) {
+            if wanted.peek().is_some_and(|entry| entry < end) {
+                let name = source.name().to_owned();
+                let mut texts = open(source)?;
+                while let Some(entry) = wanted.next_if(|entry| entry < end) {
+                    let number = entry - begin + 1;
+                    let line = texts.line(number).map_err(|source| CheckError::Read {
+                        name: name.clone(),
+                        source,
+                    })?;
+                    let witness = Witness {
+                        source: name.clone(),
+                        number,
+                        line,
+                    };
+                    lines.insert(entry, witness);
+                }
+            }
+            begin = *end;
+        }
+        Ok(lines)
+    }
+}
+
+fn open(source: &mut Source) -> Result<Texts<Box<dyn io::BufRead + '_>>, CheckError> {
+    let name = source.name().to_owned();
+    match source.open() {
+        Ok(opened) => Ok(Texts::new(opened)),
+        Err(source) => Err(CheckError::Open { name, source }),
+    }
+}
+
+fn aside(source: io::Error) -> CheckError {
+    CheckError::Aside {
+        directory: std::env::temp_dir(),
+        source,
+    }
+}
+
+/// Leaves out what is not needed to show this.
+fn smallest(gap_rule: GapRule, found: &Found, mut lines: Vec<Witness>) -> Vec<Witness> {
+    let mut index = 0;
+    while index < lines.len() {
+        let mut fewer = lines.clone();
+        fewer.remove(index);
+        if shows(gap_rule, found, &fewer) {
+            lines = fewer;
+        } else {
+            index += 1;
+        }
+    }
+    lines
+}
+
+fn shows(gap_rule: GapRule, found: &Found, lines: &[Witness]) -> bool {
+    let mut judge = Judge::new(gap_rule, WITNESS_BYTES);
+    for (entry, witness) in (0..).zip(lines) {
+        if judge.add(entry, &witness.line).is_err() {
+            return false;
+        }
+    }
+    let is_same = |other: &Found| (other.kind, &other.text) == (found.kind, &found.text);
+    let judged = judge.judge();
+    judged.is_ok_and(|(_, others)| others.iter().any(is_same))
+}
+
+/// Why a history cannot be judged.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// A source is not there.
+    #[error("{name} cannot be opened")]
+    Open {
+        /// The source.
+        name: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A source cannot be read, or holds what is no history.
+    #[error("{name}")]
+    Read {
+        /// The source.
+        name: String,
+        /// What is wrong where.
+        source: ReadError,
+    },
+    /// Lines cannot be put aside.
+    #[error("temporary files of {directory} cannot be used: name another directory in TMPDIR", directory = directory.display())]
+    Aside {
+        /// Where they were to be.
+        directory: std::path::PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
 }

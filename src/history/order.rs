@@ -1,51 +1,157 @@
-//! I2: what was answered before another request was sent lies below its range. One sweep over sends and receipts.
+//! I2, I3, I6: what was answered before another request was sent lies below it. One sweep over sends and receipts.
 
-use super::overlap::Findings;
-use super::requests::Grant;
+use std::io;
 
-/// The grants whose range does not lie above all that was answered before they were sent.
-pub(super) fn find(grants: &[Grant]) -> Findings {
-    let mut findings = Findings::default();
-    let mut frontier = Frontier::new(grants);
-    let mut by_sent: Vec<&Grant> = grants.iter().collect();
-    by_sent.sort_unstable_by_key(|grant| grant.sent_ns);
-    for later in by_sent {
-        let earlier = frontier.before(later.sent_ns);
-        if let Some(earlier) = earlier.filter(|earlier| later.first <= earlier.last) {
-            findings.add(earlier, later);
-        }
-    }
-    findings
+use super::GapRule;
+use super::findings::Findings;
+use super::intake::{Sequence, Sorts};
+use super::op::{Op, OpKind};
+
+/// What the times of a sequence's requests come to.
+#[derive(Debug, Default)]
+pub(super) struct OrderFindings {
+    /// Grants that are not above what was granted or advanced to before they were sent.
+    pub(super) order: Findings,
+    /// Final reads below what was granted or advanced to before.
+    pub(super) lost: Findings,
+    /// Reads below what was acknowledged or shown before, and what is not above an earlier read.
+    pub(super) reads: Findings,
+    /// The requests without an answer, in the order of sending.
+    pub(super) open: Vec<Open>,
 }
 
-/// The highest grant answered before an instant, for instants that only rise.
-pub(super) struct Frontier<'a> {
-    by_received: Vec<&'a Grant>,
-    passed: usize,
-    highest: Option<&'a Grant>,
+/// A request that may have happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Open {
+    /// It happened above this mark, which was known before it was sent.
+    pub(super) floor: Option<u64>,
+    /// What it would have done.
+    pub(super) what: OpenKind,
 }
 
-impl<'a> Frontier<'a> {
-    pub(super) fn new(grants: &'a [Grant]) -> Self {
-        let mut by_received: Vec<&Grant> = grants.iter().collect();
-        by_received.sort_unstable_by_key(|grant| grant.received_ns);
-        Self {
-            by_received,
-            passed: 0,
-            highest: None,
+/// What a request without an answer would have done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpenKind {
+    /// Taken so many values.
+    Lease(u32),
+    /// Raised the mark to this.
+    Advance(u64),
+}
+
+impl Open {
+    /// What was known when an advance was sent, and to where.
+    pub(super) fn advance(&self) -> Option<(Option<u64>, Option<u64>)> {
+        match self.what {
+            OpenKind::Advance(to) => Some((self.floor, Some(to))),
+            OpenKind::Lease(_) => None,
         }
     }
+}
 
-    /// Of equal instants the clock does not tell which came first: only earlier ones count.
-    pub(super) fn before(&mut self, sent_ns: u64) -> Option<&'a Grant> {
-        while let Some(grant) = self.by_received.get(self.passed)
-            && grant.received_ns < sent_ns
-        {
-            self.passed += 1;
-            if self.highest.is_none_or(|highest| highest.last < grant.last) {
-                self.highest = Some(grant);
+/// Goes through one sequence's requests by time.
+pub(super) fn find(
+    rule: GapRule,
+    (number, sequence): (u32, &Sequence),
+    sorts: &mut Sorts,
+) -> io::Result<OrderFindings> {
+    let name = &sequence.name;
+    let mut findings = OrderFindings::default();
+    let mut known = Known::default();
+    while let Some(later) = sorts.by_sent.next_of(number)? {
+        known.until(later.sent_ns, (number, sequence), sorts)?;
+        let reads = &mut findings.reads;
+        let taken = known.taken.as_ref().filter(|op| later.low < op.high);
+        let shown = known.shown.as_ref().filter(|op| later.low < op.high);
+        match later.kind {
+            OpKind::OpenLease if rule == GapRule::MustBeExplained => findings.open.push(Open {
+                floor: known.mark(),
+                what: OpenKind::Lease(later.count),
+            }),
+            OpKind::OpenAdvance if rule == GapRule::MustBeExplained => findings.open.push(Open {
+                floor: known.mark(),
+                what: OpenKind::Advance(later.last()),
+            }),
+            OpKind::OpenLease | OpKind::OpenAdvance => {}
+            OpKind::Grant if sequence.refuses(&later).is_some() => {}
+            OpKind::Grant => {
+                if let Some(earlier) = taken {
+                    findings.order.add(&[earlier, &later], || {
+                        format!("I2: a grant of {name} is not above one that was received before it was sent")
+                    });
+                } else if let Some(read) = shown.filter(|_| rule == GapRule::MustBeExplained) {
+                    // A cache is part of the mark before it is granted.
+                    reads.add(&[read, &later], || {
+                        format!("I6: a grant of {name} is not above what a read had shown before it was sent")
+                    });
+                }
+            }
+            OpKind::FinalRead if taken.is_some() => {
+                if let Some(earlier) = taken {
+                    findings.lost.add(&[earlier, &later], || {
+                        format!("I3: the final read of {name} is below an acknowledged grant")
+                    });
+                }
+            }
+            OpKind::Advance | OpKind::Read | OpKind::FinalRead => {
+                if let Some(earlier) = taken {
+                    reads.add(&[earlier, &later], || {
+                        format!(
+                            "I6: a read of {name} is below what was acknowledged before it was sent"
+                        )
+                    });
+                } else if let Some(earlier) = shown {
+                    reads.add(&[earlier, &later], || {
+                        format!(
+                            "I6: a read of {name} is below what a read had shown before it was sent"
+                        )
+                    });
+                }
             }
         }
-        self.highest
+    }
+    // What was received after the last was sent came before nothing.
+    while sorts.by_received.next_of(number)?.is_some() {}
+    Ok(findings)
+}
+
+/// The highest marks answered before an instant that only rises.
+#[derive(Debug, Default)]
+struct Known {
+    /// By a grant or an advance.
+    taken: Option<Op>,
+    /// By a read.
+    shown: Option<Op>,
+}
+
+impl Known {
+    /// Of equal instants the clock does not tell which came first: only earlier ones count.
+    fn until(
+        &mut self,
+        sent_ns: u64,
+        (number, sequence): (u32, &Sequence),
+        sorts: &mut Sorts,
+    ) -> io::Result<()> {
+        let is_before = |op: &&Op| op.sequence == number && op.received_ns < sent_ns;
+        while sorts.by_received.peek().filter(is_before).is_some() {
+            let Some(op) = sorts.by_received.next()? else {
+                break;
+            };
+            if sequence.refuses(&op).is_some() {
+                continue;
+            }
+            let highest = match op.kind {
+                OpKind::Grant | OpKind::Advance => &mut self.taken,
+                _ => &mut self.shown,
+            };
+            if highest.is_none_or(|highest| highest.high < op.high) {
+                *highest = Some(op);
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&self) -> Option<u64> {
+        let high = |op: Option<Op>| op.and_then(|op| op.high);
+        high(self.taken).max(high(self.shown))
     }
 }

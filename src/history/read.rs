@@ -7,33 +7,74 @@ use super::{Line, LineError};
 /// The longest line. Ours are a quarter of a kilobyte, and a request key is bounded.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Gives every line of the history to `each`, with its number from 1 on.
+/// The lines of a history, each with its number from 1 on.
 ///
-/// # Errors
-/// [`ReadError`] at the first line that cannot be read: a history is judged whole or not at all.
-pub fn read_history(
-    mut source: impl BufRead,
-    mut each: impl FnMut(u64, Line),
-) -> Result<(), ReadError> {
-    let mut text = String::new();
-    let mut number: u64 = 0;
-    loop {
-        number = number.saturating_add(1);
-        text.clear();
-        let read = source
+/// The first error is the last item: a history is judged whole or not at all.
+pub fn read_history(source: impl BufRead) -> impl Iterator<Item = Result<(u64, Line), ReadError>> {
+    let mut texts = Texts::new(source);
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        if ended {
+            return None;
+        }
+        let line = texts.next_line();
+        ended = line.is_err();
+        line.transpose()
+    })
+}
+
+/// The lines of a history as they stand there.
+pub(super) struct Texts<R> {
+    source: R,
+    text: String,
+    number: u64,
+}
+
+impl<R: BufRead> Texts<R> {
+    pub(super) fn new(source: R) -> Self {
+        Self {
+            source,
+            text: String::new(),
+            number: 0,
+        }
+    }
+
+    /// The next line, read and understood.
+    pub(super) fn next_line(&mut self) -> Result<Option<(u64, Line)>, ReadError> {
+        let Some((number, text)) = self.next_text()? else {
+            return Ok(None);
+        };
+        let line = Line::parse(text).map_err(|source| ReadError::Line { number, source })?;
+        Ok(Some((number, line)))
+    }
+
+    /// The line of this number, which was read before. What lies between is not looked at.
+    pub(super) fn line(&mut self, number: u64) -> Result<Line, ReadError> {
+        while self.number + 1 < number && self.next_text()?.is_some() {}
+        match self.next_line()? {
+            Some((_, line)) => Ok(line),
+            None => Err(ReadError::Changed { number }),
+        }
+    }
+
+    /// The next line without its line break, as it stands there.
+    pub(super) fn next_text(&mut self) -> Result<Option<(u64, &str)>, ReadError> {
+        let number = self.number.saturating_add(1);
+        self.number = number;
+        self.text.clear();
+        let read = self
+            .source
             .by_ref()
             .take(LINE_BYTES_MAX + 1)
-            .read_line(&mut text)
+            .read_line(&mut self.text)
             .map_err(|source| ReadError::Io { number, source })?;
         if read == 0 {
-            return Ok(());
+            return Ok(None);
         }
         if LINE_BYTES_MAX < u64::try_from(read).unwrap_or(u64::MAX) {
             return Err(ReadError::TooLong { number });
         }
-        let line = Line::parse(text.trim_end_matches(['\n', '\r']))
-            .map_err(|source| ReadError::Line { number, source })?;
-        each(number, line);
+        Ok(Some((number, self.text.trim_end_matches(['\n', '\r']))))
     }
 }
 
@@ -51,6 +92,12 @@ pub enum ReadError {
     /// No worker of ours writes such a line.
     #[error("line {number} is longer than {LINE_BYTES_MAX} bytes: this is not a history")]
     TooLong {
+        /// The line's number.
+        number: u64,
+    },
+    /// It was there when the history was read first.
+    #[error("line {number} is gone: the history was changed while it was read")]
+    Changed {
         /// The line's number.
         number: u64,
     },
@@ -73,9 +120,9 @@ mod tests {
     const LINE: &str = "{\"v\":1,\"worker\":\"w\",\"node\":1,\"sequence\":\"s\",\"count\":1,\"key\":null,\"sent_ns\":1,\"received_ns\":2,\"outcome\":\"unknown\"}";
 
     fn read(text: &str) -> Result<Vec<u64>, ReadError> {
-        let mut numbers = Vec::new();
-        read_history(text.as_bytes(), |number, _| numbers.push(number))?;
-        Ok(numbers)
+        read_history(text.as_bytes())
+            .map(|read| read.map(|(number, _)| number))
+            .collect()
     }
 
     #[test]
@@ -95,7 +142,7 @@ mod tests {
         assert_eq!(error.to_string(), "line 2");
         assert_eq!(
             error.source().map(ToString::to_string).as_deref(),
-            Some("this is not a history line of version 1")
+            Some("this is not a history line of version 1 or 2")
         );
         assert!(matches!(
             read(&format!("{LINE}\n\n{LINE}")).unwrap_err(),
@@ -105,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_not_collected() {
-        let error = read_history(BufReaderOfSpaces, |_, _| ()).unwrap_err();
+        let error = read_history(BufReaderOfSpaces).next().unwrap().unwrap_err();
 
         assert!(matches!(error, ReadError::TooLong { number: 1 }));
         assert_eq!(

@@ -1,6 +1,8 @@
-//! The checker is itself checked: by planted faults, and against a slow reference on random histories.
+//! The checker is itself checked: here by planted faults, in `reference` against a slow judge on random histories.
 
-use proptest::prelude::*;
+mod large;
+mod reference;
+mod witness;
 
 use super::*;
 use crate::sequence::{RangeCount, SequenceName};
@@ -11,11 +13,13 @@ fn line(sent_ns: u64, received_ns: u64, count: u64, outcome: LeaseOutcome) -> Li
         worker: "w".to_owned(),
         node: Some(1),
         sequence: "s".parse().unwrap(),
-        count: RangeCount::try_from(count).unwrap(),
-        key: None,
         sent_ns,
         received_ns,
-        outcome,
+        operation: Operation::Lease {
+            count: RangeCount::try_from(count).unwrap(),
+            key: None,
+            outcome,
+        },
     }
 }
 
@@ -37,24 +41,57 @@ fn unknown((sent_ns, received_ns): (u64, u64), count: u64) -> Line {
     line(sent_ns, received_ns, count, LeaseOutcome::Unknown)
 }
 
-fn keyed(line: Line, key: &str) -> Line {
+fn keyed(mut line: Line, name: &str) -> Line {
+    if let Operation::Lease { key, .. } = &mut line.operation {
+        *key = Some(name.to_owned());
+    }
+    line
+}
+
+fn operation((sent_ns, received_ns): (u64, u64), operation: Operation) -> Line {
     Line {
-        key: Some(key.to_owned()),
-        ..line
+        operation,
+        ..grant((sent_ns, received_ns), 1, 1)
     }
 }
 
-fn checker(lines: &[Line]) -> Checker {
-    let mut checker = Checker::new(GapRule::MustBeExplained);
-    let source = checker.add_source("h");
-    for (number, line) in (1..).zip(lines) {
-        checker.add(source, number, line.clone());
-    }
-    checker
+fn read(times: (u64, u64), high: u64) -> Line {
+    let (high, start) = (Some(high), None);
+    operation(times, Operation::Read(Mark { high, start }))
+}
+
+fn read_finally(times: (u64, u64), high: u64) -> Line {
+    let (high, start) = (Some(high), None);
+    operation(times, Operation::FinalRead(Mark { high, start }))
+}
+
+/// A read before the first grant.
+fn nothing(times: (u64, u64), start: u64) -> Line {
+    let (high, start) = (None, Some(start));
+    operation(times, Operation::Read(Mark { high, start }))
+}
+
+fn advance(times: (u64, u64), to: u64, previous: Option<u64>, high: u64) -> Line {
+    let outcome = AdvanceOutcome::Advanced { previous, high };
+    operation(times, Operation::Advance { to, outcome })
+}
+
+fn unknown_advance(times: (u64, u64), to: u64) -> Line {
+    let outcome = AdvanceOutcome::Unknown;
+    operation(times, Operation::Advance { to, outcome })
+}
+
+fn text(lines: &[Line]) -> String {
+    lines.iter().map(|line| line.to_json() + "\n").collect()
+}
+
+fn check_by(gap_rule: GapRule, lines: &[Line]) -> Report {
+    let checker = Checker::new(gap_rule).source(Source::text("h", text(lines)));
+    checker.check().unwrap()
 }
 
 fn check(lines: &[Line]) -> Report {
-    checker(lines).check()
+    check_by(GapRule::MustBeExplained, lines)
 }
 
 /// The kinds found, with the numbers of the lines that show them.
@@ -237,12 +274,9 @@ fn a_request_sent_after_a_higher_grant_was_answered_explains_no_lower_gap() {
 
 #[test]
 fn gaps_are_only_counted_where_they_are_allowed() {
-    let mut checker = Checker::new(GapRule::Allowed);
-    let source = checker.add_source("h");
-    checker.add(source, 1, grant((1, 2), 1, 3));
-    checker.add(source, 2, grant((3, 4), 7, 8));
+    let lines = [grant((1, 2), 1, 3), grant((3, 4), 7, 8)];
 
-    let report = checker.check();
+    let report = check_by(GapRule::Allowed, &lines);
 
     assert_eq!(report.verdict(), Verdict::Holds);
     assert_eq!((report.gaps, report.gaps_unexplained), (1, 0));
@@ -250,59 +284,240 @@ fn gaps_are_only_counted_where_they_are_allowed() {
 }
 
 #[test]
-fn a_known_start_and_final_mark_make_gaps_at_both_ends_visible() {
-    let mut checker = checker(&[grant((1, 2), 3, 4)]);
-    let name = "s".parse().unwrap();
-    assert_eq!(checker.check().verdict(), Verdict::Holds);
+fn a_read_before_the_first_grant_and_one_at_the_end_make_gaps_at_both_ends_visible() {
+    let first = nothing((0, 0), 1);
+    let only = grant((1, 2), 3, 4);
+    assert_eq!(check(std::slice::from_ref(&only)).verdict(), Verdict::Holds);
 
-    checker.expect_start(&name, 1);
-    checker.expect_high(&name, 6);
-    let report = checker.check();
+    let report = check(&[first, only, read_finally((3, 4), 6)]);
 
     assert_eq!((report.gaps, report.gaps_unexplained), (2, 2));
-    assert_eq!(shown(&report), [(ViolationKind::Gap, vec![1])]);
+    assert_eq!(shown(&report), [(ViolationKind::Gap, vec![1, 2])]);
 }
 
 #[test]
 fn a_grant_below_the_start_is_malformed() {
-    let mut checker = checker(&[grant((1, 2), 3, 4), grant((3, 4), 5, 6)]);
-    checker.expect_start(&"s".parse().unwrap(), 5);
-
-    let report = checker.check();
+    let report = check(&[nothing((0, 0), 5), grant((1, 2), 3, 4), grant((3, 4), 5, 6)]);
 
     assert_eq!(report.malformed, 1);
-    assert_eq!(shown(&report), [(ViolationKind::Malformed, vec![1])]);
+    assert_eq!(shown(&report), [(ViolationKind::Malformed, vec![1, 2])]);
 }
 
 #[test]
 fn a_final_mark_at_the_highest_grant_holds() {
-    let mut checker = checker(&[grant((1, 2), 1, 3), grant((3, 4), 4, 6)]);
-    checker.expect_high(&"s".parse().unwrap(), 6);
+    let report = check(&[
+        grant((1, 2), 1, 3),
+        grant((3, 4), 4, 6),
+        read_finally((5, 6), 6),
+    ]);
 
-    assert_eq!(checker.check().verdict(), Verdict::Holds);
+    assert_eq!(report.verdict(), Verdict::Holds);
+    assert_eq!((report.grants, report.reads), (2, 1));
 }
 
 #[test]
 fn an_acknowledged_grant_above_the_final_mark_was_lost() {
-    let mut checker = checker(&[grant((1, 2), 1, 3), grant((3, 4), 4, 6)]);
-    checker.expect_high(&"s".parse().unwrap(), 5);
-
-    let report = checker.check();
+    let report = check(&[
+        grant((1, 2), 1, 3),
+        grant((3, 4), 4, 6),
+        read_finally((5, 6), 3),
+    ]);
 
     assert_eq!(report.lost, 1);
-    assert_eq!(shown(&report), [(ViolationKind::Lost, vec![2])]);
+    assert_eq!(shown(&report), [(ViolationKind::Lost, vec![2, 3])]);
+}
+
+#[test]
+fn a_read_below_what_was_acknowledged_before_it_was_sent_is_stale() {
+    let history = |sent| check(&[grant((1, 2), 1, 3), grant((3, 4), 4, 6), read((sent, 9), 3)]);
+
+    assert_eq!(history(4).verdict(), Verdict::Holds);
+    let stale = history(5);
+    assert_eq!(stale.read_violations, 1);
+    assert_eq!(shown(&stale), [(ViolationKind::Read, vec![2, 3])]);
+    assert!(
+        stale.violations[0]
+            .text
+            .starts_with("I6: a read of s is below what was acknowledged before it was sent")
+    );
+}
+
+#[test]
+fn reads_one_after_the_other_never_fall() {
+    let report = check(&[
+        grant((1, 9), 1, 3),
+        grant((1, 9), 4, 6),
+        read((2, 3), 6),
+        read((4, 5), 3),
+    ]);
+
+    assert_eq!(report.read_violations, 1);
+    assert_eq!(shown(&report), [(ViolationKind::Read, vec![3, 4])]);
+}
+
+#[test]
+fn a_grant_that_was_asked_for_after_a_read_lies_above_it() {
+    let history = |received| {
+        check(&[
+            grant((1, 9), 1, 3),
+            read((2, received), 3),
+            grant((5, 9), 4, 6),
+            grant((5, 9), 7, 7),
+        ])
+    };
+    assert_eq!(history(4).verdict(), Verdict::Holds);
+
+    let shown_before = |high| {
+        check(&[
+            grant((1, 9), 1, 3),
+            read((2, 4), high),
+            grant((5, 9), 4, 6),
+            grant((1, 9), 7, 7),
+        ])
+    };
+
+    assert_eq!(shown_before(3).verdict(), Verdict::Holds);
+    let late = shown_before(6);
+    assert_eq!(shown(&late), [(ViolationKind::Read, vec![2, 3])]);
+}
+
+#[test]
+fn a_read_shows_the_end_of_a_range() {
+    let history = |high| check(&[grant((1, 9), 1, 3), read((1, 9), high), grant((1, 9), 4, 6)]);
+
+    assert_eq!(history(3).verdict(), Verdict::Holds);
+    let torn = history(5);
+    assert_eq!(shown(&torn), [(ViolationKind::Read, vec![2, 3])]);
+    assert!(
+        torn.violations[0]
+            .text
+            .starts_with("I6: a read of s shows a mark inside a range")
+    );
+}
+
+#[test]
+fn a_read_in_a_gap_says_where_one_request_ended_and_the_next_began() {
+    let history = |high| {
+        check(&[
+            grant((1, 2), 1, 3),
+            unknown((1, 9), 2),
+            unknown((1, 9), 3),
+            read((3, 9), high),
+            grant((3, 9), 9, 9),
+        ])
+    };
+
+    assert_eq!(history(5).verdict(), Verdict::Holds);
+    assert_eq!(history(6).verdict(), Verdict::Holds);
+    assert_eq!(history(7).gaps_unexplained, 2);
+}
+
+#[test]
+fn a_mark_off_the_lattice_is_nobodys_but_an_advances() {
+    let history = |more: Line| {
+        check(&[
+            stepped((1, 2), (5, 15), 10),
+            more,
+            read((5, 6), 20),
+            stepped((7, 8), (25, 25), 10),
+        ])
+    };
+
+    assert_eq!(
+        history(advance((3, 4), 20, Some(15), 20)).verdict(),
+        Verdict::Holds
+    );
+    assert_eq!(
+        history(unknown_advance((3, 9), 20)).verdict(),
+        Verdict::Holds
+    );
+    let by_nobody = history(unknown((3, 9), 1));
+    assert_eq!(shown(&by_nobody), [(ViolationKind::Read, vec![1, 3])]);
+}
+
+#[test]
+fn what_an_advance_passes_over_is_no_gap_and_is_granted_to_nobody() {
+    let history = |first| {
+        check(&[
+            grant((1, 2), 1, 3),
+            advance((3, 4), 100, Some(3), 100),
+            grant((5, 6), first, first),
+        ])
+    };
+
+    assert_eq!(history(101).verdict(), Verdict::Holds);
+    assert_eq!((history(101).gaps, history(101).advances), (0, 1));
+    let passed_over = history(100);
+    assert_eq!(passed_over.overlaps, 1);
+    assert_eq!(passed_over.order_violations, 1);
+    assert_eq!(history(102).gaps_unexplained, 1);
+}
+
+#[test]
+fn an_advance_finds_the_mark_that_was_acknowledged_before() {
+    let report = check(&[grant((1, 2), 1, 3), advance((3, 4), 100, None, 100)]);
+
+    assert_eq!(report.overlaps, 1);
+    assert_eq!(report.read_violations, 1);
+}
+
+#[test]
+fn an_advance_that_is_above_already_only_shows_the_mark() {
+    let history = |high| check(&[grant((1, 2), 1, 3), advance((3, 4), 2, Some(high), high)]);
+
+    assert_eq!(history(3).verdict(), Verdict::Holds);
+    assert_eq!(shown(&history(2)), [(ViolationKind::Read, vec![1, 2])]);
+}
+
+#[test]
+fn an_advance_to_elsewhere_is_malformed() {
+    let report = check(&[advance((1, 2), 100, Some(3), 99)]);
+
+    assert_eq!(shown(&report), [(ViolationKind::Malformed, vec![1])]);
+}
+
+#[test]
+fn an_advance_without_an_answer_may_explain_the_gap_that_it_ends_in() {
+    let history = |to| {
+        check(&[
+            grant((1, 2), 1, 3),
+            unknown_advance((1, 2), to),
+            grant((3, 4), 7, 8),
+        ])
+    };
+
+    for (to, undecided, unexplained) in [(3, 0, 1), (4, 1, 0), (6, 1, 0), (7, 0, 1)] {
+        let report = history(to);
+        let found = (report.gaps_undecided, report.gaps_unexplained);
+        assert_eq!(found, (undecided, unexplained), "{to}");
+    }
+}
+
+#[test]
+fn with_a_cache_a_mark_may_be_ahead_of_grants_and_never_behind() {
+    let history = |high| {
+        check_by(
+            GapRule::Allowed,
+            &[grant((1, 2), 1, 3), read((3, 4), high), grant((5, 6), 4, 6)],
+        )
+    };
+
+    assert_eq!(history(1_000).verdict(), Verdict::Holds);
+    assert_eq!(history(2).read_violations, 1);
 }
 
 #[test]
 fn a_grant_of_another_count_is_malformed() {
     let mut wrong = grant((3, 4), 4, 6);
-    wrong.count = RangeCount::constant(2);
+    if let Operation::Lease { count, .. } = &mut wrong.operation {
+        *count = RangeCount::constant(2);
+    }
 
     let report = check(&[grant((1, 2), 1, 3), wrong]);
 
     assert_eq!(report.verdict(), Verdict::Violated);
     assert_eq!(report.malformed, 1);
-    assert_eq!(shown(&report), [(ViolationKind::Malformed, vec![1, 2])]);
+    assert_eq!(shown(&report), [(ViolationKind::Malformed, vec![2])]);
 }
 
 #[test]
@@ -389,21 +604,65 @@ fn a_request_answered_under_its_key_explains_no_gap() {
 }
 
 #[test]
+fn a_retry_under_its_key_may_answer_what_the_first_send_was_given() {
+    // The first was granted 1..=3 and its answer lost; another lease was answered before the retry was sent.
+    let report = check(&[
+        keyed(unknown((1, 2), 3), "k"),
+        grant((2, 3), 4, 6),
+        keyed(grant((4, 5), 1, 3), "k"),
+    ]);
+
+    assert_eq!(report.verdict(), Verdict::Holds, "{report:#?}");
+    assert_eq!((report.grants, report.replays), (2, 0));
+}
+
+#[test]
+fn another_count_under_a_key_was_refused_or_is_none_of_that_request() {
+    let report = check(&[
+        keyed(unknown((1, 2), 2), "k"),
+        grant((2, 3), 4, 6),
+        keyed(grant((4, 5), 1, 3), "k"),
+    ]);
+
+    // Nothing but the 2 was asked for before 4..=6 was answered.
+    assert_eq!(report.order_violations, 1);
+}
+
+#[test]
 fn one_key_with_two_ranges_is_a_conflict_inside_its_window() {
-    let late = 3 + 601_000_000_000;
+    const MINUTE: u64 = 60_000_000_000;
+    let history = |sent, received, count: u64| {
+        check(&[
+            keyed(grant((1, 2), 1, 3), "k"),
+            keyed(grant((sent, received), 4, 3 + count), "k"),
+        ])
+    };
 
-    let inside = check(&[
-        keyed(grant((1, 2), 1, 3), "k"),
-        keyed(grant((3, 4), 4, 6), "k"),
-    ]);
-    let outside = check(&[
-        keyed(grant((1, 2), 1, 3), "k"),
-        keyed(grant((late, late), 4, 6), "k"),
-    ]);
+    for count in [1, 3_u64] {
+        let inside: Report = history(10 * MINUTE - 1, 10 * MINUTE + 1, count);
+        assert_eq!(inside.key_conflicts, 1);
+        assert_eq!(shown(&inside), [(ViolationKind::Key, vec![1, 2])]);
+        // It may have been carried out when the key was forgotten.
+        let outside = history(10 * MINUTE, 10 * MINUTE + 2, count);
+        assert_eq!(outside.verdict(), Verdict::Holds);
+    }
+}
 
-    assert_eq!(inside.key_conflicts, 1);
-    assert_eq!(shown(&inside), [(ViolationKind::Key, vec![1, 2])]);
-    assert_eq!(outside.verdict(), Verdict::Holds);
+#[test]
+fn a_key_is_its_sequences_whoever_asks() {
+    let elsewhere = Line {
+        sequence: "t".parse().unwrap(),
+        ..keyed(grant((3, 4), 4, 6), "k")
+    };
+    let other_worker = Line {
+        worker: "x".to_owned(),
+        node: Some(2),
+        ..keyed(grant((3, 4), 4, 6), "k")
+    };
+    let first = keyed(grant((1, 2), 1, 3), "k");
+
+    assert_eq!(check(&[first.clone(), elsewhere]).key_conflicts, 0);
+    assert_eq!(check(&[first, other_worker]).key_conflicts, 1);
 }
 
 #[test]
@@ -416,160 +675,4 @@ fn the_ends_of_the_number_space_are_exact() {
 
     assert_eq!((report.gaps, report.gaps_unexplained), (1, 1));
     assert_eq!(report.overlaps, 0);
-}
-
-// The reference: every pair, every assignment.
-
-fn slow_overlaps(grants: &[Simple]) -> bool {
-    pairs(grants).any(|(a, b)| a.first <= b.last && b.first <= a.last)
-}
-
-fn slow_inversions(grants: &[Simple]) -> u64 {
-    let inverted = |later: &&Simple| {
-        grants
-            .iter()
-            .any(|earlier| earlier.received < later.sent && later.first <= earlier.last)
-    };
-    u64::try_from(grants.iter().filter(inverted).count()).unwrap()
-}
-
-/// Whether some assignment of unanswered requests to gaps fills every gap exactly.
-fn slow_explained(grants: &[Simple], open: &[(u64, u64)]) -> bool {
-    let (Some(lowest), Some(highest)) = (
-        grants.iter().map(|grant| grant.first).min(),
-        grants.iter().map(|grant| grant.last).max(),
-    ) else {
-        return true;
-    };
-    let covered = |value: &u64| {
-        grants
-            .iter()
-            .any(|grant| grant.first <= *value && *value <= grant.last)
-    };
-    let mut gaps: Vec<(u64, u64)> = Vec::new();
-    for value in (lowest..=highest).filter(|value| !covered(value)) {
-        match gaps.last_mut() {
-            Some((first, size)) if *first + *size == value => *size += 1,
-            _ => gaps.push((value, 1)),
-        }
-    }
-    assign(&mut gaps, open, grants)
-}
-
-fn assign(gaps: &mut [(u64, u64)], open: &[(u64, u64)], grants: &[Simple]) -> bool {
-    let Some(((sent, count), rest)) = open.split_first() else {
-        return gaps.iter().all(|(_, size)| *size == 0);
-    };
-    if assign(gaps, rest, grants) {
-        return true;
-    }
-    for index in 0..gaps.len() {
-        let (first, size) = gaps[index];
-        let below_a_known_grant = grants
-            .iter()
-            .any(|grant| grant.received < *sent && first < grant.first);
-        if *count <= size && !below_a_known_grant {
-            gaps[index].1 -= count;
-            if assign(gaps, rest, grants) {
-                return true;
-            }
-            gaps[index].1 += count;
-        }
-    }
-    false
-}
-
-fn pairs(grants: &[Simple]) -> impl Iterator<Item = (&Simple, &Simple)> {
-    grants
-        .iter()
-        .enumerate()
-        .flat_map(|(index, a)| grants[index + 1..].iter().map(move |b| (a, b)))
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Simple {
-    sent: u64,
-    received: u64,
-    first: u64,
-    last: u64,
-}
-
-prop_compose! {
-    fn simple()(sent in 0..12_u64, took in 0..6_u64, first in 0..30_u64, more in 0..4_u64) -> Simple {
-        Simple { sent, received: sent + took, first, last: first + more }
-    }
-}
-
-/// What a correct sequencer answers: grants in the order of commits, each inside its request's life.
-fn served(requests: &[(u64, u64, u64, bool)]) -> Vec<Line> {
-    let mut by_commit: Vec<_> = requests
-        .iter()
-        .map(|(sent, took, count, answered)| {
-            (sent + took / 2, *sent, sent + took, *count, *answered)
-        })
-        .collect();
-    by_commit.sort_unstable();
-    let mut next = 1;
-    by_commit
-        .into_iter()
-        .map(|(_, sent, received, count, answered)| {
-            let first = next;
-            next += count;
-            if answered {
-                grant((sent, received), first, next - 1)
-            } else {
-                unknown((sent, received), count)
-            }
-        })
-        .collect()
-}
-
-proptest! {
-    #[test]
-    fn the_checker_agrees_with_the_slow_reference(
-        grants in prop::collection::vec(simple(), 0..8),
-        open in prop::collection::vec((0..12_u64, 1..4_u64), 0..5),
-    ) {
-        let lines: Vec<Line> = grants
-            .iter()
-            .map(|simple| grant((simple.sent, simple.received), simple.first, simple.last))
-            .chain(open.iter().map(|(sent, count)| unknown((*sent, 99), *count)))
-            .collect();
-
-        let report = check(&lines);
-
-        prop_assert_eq!(report.overlaps > 0, slow_overlaps(&grants));
-        prop_assert_eq!(report.order_violations, slow_inversions(&grants));
-        prop_assert_eq!(report.gaps_undecided, 0);
-        if !slow_overlaps(&grants) {
-            prop_assert_eq!(report.gaps_unexplained == 0, slow_explained(&grants, &open));
-        }
-    }
-
-    #[test]
-    fn what_a_correct_sequencer_answers_holds(
-        requests in prop::collection::vec((0..50_u64, 0..20_u64, 1..9_u64, prop::bool::weighted(0.8)), 0..40),
-    ) {
-        let mut checker = checker(&served(&requests));
-        checker.expect_start(&"s".parse().unwrap(), 1);
-        let report = checker.check();
-
-        prop_assert_eq!(report.verdict(), Verdict::Holds, "{:?}", report.violations);
-    }
-
-    #[test]
-    fn a_grant_repeated_or_dropped_in_a_correct_history_is_found(
-        requests in prop::collection::vec((0..50_u64, 0..20_u64, 1..9_u64, Just(true)), 3..40),
-        place in any::<prop::sample::Index>(),
-    ) {
-        let lines = served(&requests);
-        let place = place.index(lines.len() - 2) + 1;
-        let mut repeated = lines.clone();
-        repeated.push(lines[place].clone());
-        let mut dropped = lines;
-        dropped.remove(place);
-
-        prop_assert_eq!(check(&repeated).overlaps, 1);
-        prop_assert_eq!(check(&dropped).gaps_unexplained, 1);
-    }
 }

@@ -258,13 +258,17 @@ fn a_history_that_holds_is_exit_0() {
         rows,
         [
             ("grants", "1"),
+            ("replays under a key", "0"),
+            ("reads", "0"),
+            ("advances", "0"),
             ("not applied", "0"),
             ("unknown", "0"),
             ("granted twice (I1)", "0"),
             ("out of order (I2)", "0"),
             ("lost (I3)", "0"),
             ("request keys with two ranges (I4)", "0"),
-            ("not the range asked for", "0"),
+            ("reads of another mark (I6)", "0"),
+            ("not what was asked for", "0"),
             ("gaps", "0"),
             ("gaps without an explanation", "0"),
             ("gaps not decided", "0"),
@@ -309,6 +313,48 @@ fn histories_of_several_files_are_judged_together() {
 }
 
 #[test]
+fn the_lines_that_show_a_violation_are_a_history_that_shows_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let few = directory.path().join("few.ndjson").display().to_string();
+    let later = GRANT.replace("\"first\":1,\"last\":3", "\"first\":4,\"last\":6");
+    let lines = format!("{GRANT}\n{later}\n{GRANT}\n");
+
+    // Standard input can be read once only.
+    let said = highwater_reading(&["verify", "-", "--witness", &few], &lines);
+    let again = highwater(&["verify", &few]);
+
+    assert_eq!((said.exit, again.exit), (10, 10), "{}", said.err);
+    let written = std::fs::read_to_string(&few).unwrap();
+    assert_eq!(written, format!("{GRANT}\n{GRANT}\n"));
+    assert!(again.out.contains("I1: two grants of photos share values"));
+    let replaced = highwater_reading(&["verify", "-", "--witness", &few], &lines);
+    assert_eq!(replaced.exit, 1);
+    assert!(
+        replaced
+            .err
+            .contains("few.ndjson cannot be written: File exists"),
+        "{}",
+        replaced.err
+    );
+}
+
+#[test]
+fn a_history_alone_says_that_what_was_acknowledged_is_gone() {
+    let last = "{\"v\":2,\"op\":\"final_read\",\"worker\":\"w\",\"node\":1,\"sequence\":\"photos\",\"sent_ns\":30,\"received_ns\":31,\"high\":2}";
+
+    let said = highwater_reading(&["verify", "-"], &format!("{GRANT}\n{last}\n"));
+
+    assert_eq!(said.exit, 10);
+    assert!(
+        said.out.contains(
+            "I3: the final read of photos is below an acknowledged grant (1 such in all)"
+        ),
+        "{}",
+        said.out
+    );
+}
+
+#[test]
 fn gaps_can_be_allowed() {
     let gap = format!(
         "{GRANT}\n{}\n",
@@ -324,13 +370,14 @@ fn gaps_can_be_allowed() {
 
 #[test]
 fn a_history_that_cannot_be_read_is_exit_2_with_its_line() {
-    let damaged = highwater_reading(&["verify", "-"], &GRANT.replace("\"v\":1", "\"v\":2"));
+    let damaged = highwater_reading(&["verify", "-"], &GRANT.replace("\"v\":1", "\"v\":3"));
     let missing = highwater(&["verify", "/nonexistent/history"]);
 
     assert_eq!((damaged.exit, missing.exit), (2, 2));
     assert_eq!(
         damaged.err,
-        "highwater: standard input: line 1: history version 2 is not known: this program reads version 1\n"
+        "highwater: standard input: line 1: history version 3 is not known here: this program reads leases of version 1 \
+         and other operations of version 2\n"
     );
     assert_eq!(
         missing.err,
