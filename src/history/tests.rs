@@ -413,6 +413,21 @@ fn a_read_in_a_gap_says_where_one_request_ended_and_the_next_began() {
 }
 
 #[test]
+fn a_request_that_was_sent_after_a_read_took_nothing_below_it() {
+    let history = |sent| {
+        check(&[
+            grant((1, 2), 1, 3),
+            read((3, 4), 4),
+            unknown((sent, 9), 1),
+            grant((6, 9), 5, 5),
+        ])
+    };
+
+    assert_eq!(history(4).verdict(), Verdict::Holds);
+    assert_eq!(history(5).gaps_unexplained, 1);
+}
+
+#[test]
 fn a_mark_off_the_lattice_is_nobodys_but_an_advances() {
     let history = |more: Line| {
         check(&[

@@ -35,6 +35,8 @@ mod joining;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
+mod large_history;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 #[path = "../lone/mod.rs"]
