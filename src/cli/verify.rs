@@ -32,7 +32,7 @@ An advance:
 Outcomes are granted or advanced, not_applied and unknown; times are one
 machine's CLOCK_MONOTONIC. Exit code 10 means that a guarantee is broken; the
 lines that show it are printed. What does not fit into memory is sorted in
-temporary files below TMPDIR, a tenth as large as the history.";
+temporary files below TMPDIR, about a fifth as large as the history.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

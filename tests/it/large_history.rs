@@ -48,7 +48,7 @@ fn write_history(path: &Path, grants: u64) -> std::io::Result<()> {
             file,
             "{{\"v\":1,\"worker\":\"w{worker}\",\"node\":{node},\"sequence\":\"photos\",\"count\":{count},\"key\":"
         )?;
-        if dice % 8 == 0 {
+        if dice.is_multiple_of(8) {
             write!(file, "\"order-{number}\"")?;
         } else {
             write!(file, "null")?;

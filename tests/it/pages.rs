@@ -198,3 +198,15 @@ async fn every_command_of_the_restore_drill_does_what_the_page_says() {
 
     assert!(served.is_some(), "the page serves what it restored");
 }
+
+#[test]
+fn every_example_of_verifying_prints_what_it_says() {
+    let directory = tempfile::tempdir().unwrap();
+
+    let printing = printing(include_str!("../../docs/verifying.md"));
+
+    assert!(6 <= printing.len(), "the page has its examples");
+    for (command, output) in printing {
+        assert_prints(directory.path(), "", &command, &output);
+    }
+}
