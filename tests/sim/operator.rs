@@ -39,10 +39,17 @@ impl Operator {
         for node in (1..=self.worker.nodes).filter(|node| Some(*node) != lost) {
             self.see_served(node, deadline).await?;
         }
+        for sequence in sequences() {
+            while !self.worker.read_last(&all, &sequence).await {
+                if deadline <= Instant::now() {
+                    return Err(format!("nobody answers a read of {sequence}").into());
+                }
+            }
+        }
         Ok(())
     }
 
-    /// Leases and reads at one node until it has given all of it.
+    /// Leases at one node until it has given all of it.
     async fn see_served(&self, node: u64, deadline: Instant) -> turmoil::Result {
         let client = client([node].into_iter());
         for sequence in sequences() {
@@ -56,7 +63,6 @@ impl Operator {
                 }
                 sleep(LOOK_INTERVAL).await;
             }
-            self.worker.read(&client, &sequence).await;
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Ended {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Told {
     pub(super) grants: usize,
-    pub(super) reads: usize,
+    pub(super) requests: usize,
     pub(super) happened: BTreeMap<String, u64>,
 }
 
@@ -65,8 +65,8 @@ pub(super) fn tell(run: &Run) {
         .iter()
         .map(|(kind, count)| ((*kind).to_owned(), *count));
     let told = Told {
-        grants: run.seen.lines.len(),
-        reads: run.seen.reads.len(),
+        grants: run.seen.lines.iter().filter(|line| line.is_grant()).count(),
+        requests: run.seen.lines.len(),
         happened: happened.collect(),
     };
     fs::write(
@@ -185,13 +185,13 @@ pub(super) fn check_that_faults_happened(ended: &[Ended]) {
         .filter(|kind| happened(kind) == 0)
         .collect();
     let grants: usize = ended.iter().map(|ended| ended.told.grants).sum();
-    let reads: usize = ended.iter().map(|ended| ended.told.reads).sum();
+    let requests: usize = ended.iter().map(|ended| ended.told.requests).sum();
     let counts: Vec<String> = Fault::KINDS
         .iter()
         .map(|kind| format!("{kind}: {}", happened(kind)))
         .collect();
     println!(
-        "{} seeds, {grants} leases, {reads} reads; {}",
+        "{} seeds, {grants} grants of {requests} requests; {}",
         ended.len(),
         counts.join(", ")
     );

@@ -10,18 +10,9 @@ use openraft::async_runtime::WatchReceiver;
 
 use super::disks;
 use crate::history::Line;
-use crate::sequence::{SequenceName, StateHash};
+use crate::sequence::StateHash;
 use crate::server::consensus::Consensus;
 use crate::server::types::{LogId, Vote};
-
-/// A linearizable read of a mark.
-#[derive(Debug, Clone)]
-pub(super) struct Read {
-    pub(super) sequence: SequenceName,
-    pub(super) sent_ns: u64,
-    pub(super) received_ns: u64,
-    pub(super) high: Option<u64>,
-}
 
 /// A table as one node had it after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +47,6 @@ impl End {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) lines: Vec<Line>,
-    pub(super) reads: Vec<Read>,
     pub(super) applied: Vec<Applied>,
     pub(super) starts: Vec<Start>,
     pub(super) ends: Vec<End>,
@@ -92,11 +82,6 @@ impl Board {
     pub(super) fn line(&self, line: Line) {
         self.note(now(), &line.to_json());
         self.0.borrow_mut().lines.push(line);
-    }
-
-    pub(super) fn read(&self, read: Read) {
-        self.note(now(), &format!("{read:?}"));
-        self.0.borrow_mut().reads.push(read);
     }
 
     pub(super) fn started(&self, node: u64, vote: Option<Vote>, last: Option<LogId>) {

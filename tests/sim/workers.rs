@@ -11,9 +11,9 @@ use reqwest::Method;
 use tokio::time::{sleep, timeout};
 
 use super::machine;
-use super::watch::{Board, Read, now_ns};
+use super::watch::{Board, now_ns};
 use crate::client::{Client, ClientError, Grant, SendError, Spread, simulated};
-use crate::history::{LeaseOutcome, Line};
+use crate::history::{LeaseOutcome, Line, Mark, Operation};
 use crate::sequence::{RangeCount, SequenceName};
 use crate::wire::{GrantBody, IdempotencyKey, Number, Problem, ProblemOutcome};
 
@@ -96,7 +96,6 @@ impl Worker {
             Some(key) => client.lease_keyed(sequence, count, key).await,
             None => client.lease(sequence, count).await,
         };
-        let received_ns = now_ns();
         let (node, outcome) = match &result {
             Ok(grant) => (grant.node(), granted(grant)),
             Err(ClientError::Fenced { grant, .. }) => (grant.node(), granted(grant)),
@@ -108,16 +107,12 @@ impl Worker {
                 },
             ),
         };
-        self.board.line(Line {
-            worker: self.name.clone(),
-            node,
-            sequence: sequence.clone(),
+        let operation = Operation::Lease {
             count,
             key: key.map(ToString::to_string),
-            sent_ns,
-            received_ns,
             outcome,
-        });
+        };
+        self.record(node, sequence, sent_ns, operation);
         result.is_ok()
     }
 
@@ -136,29 +131,56 @@ impl Worker {
             Ok(Err(SendError::NotConnected { .. })) => LeaseOutcome::NotApplied,
             Ok(Err(SendError::Lost { .. })) | Err(_) => LeaseOutcome::Unknown,
         };
-        self.board.line(Line {
-            worker: self.name.clone(),
-            node: Some(node),
-            sequence: sequence.clone(),
+        let operation = Operation::Lease {
             count,
             key: None,
-            sent_ns,
-            received_ns: now_ns(),
             outcome,
-        });
+        };
+        self.record(Some(node), sequence, sent_ns, operation);
     }
 
-    /// One read, written down where it has an answer. Whether it has.
-    pub(super) async fn read(&self, client: &Client, sequence: &SequenceName) {
+    /// One read, written down where it has an answer.
+    async fn read(&self, client: &Client, sequence: &SequenceName) {
+        self.read_as(client, sequence, Operation::Read).await;
+    }
+
+    /// One read when everybody else has stopped, written down where it has an answer. Whether it has.
+    pub(super) async fn read_last(&self, client: &Client, sequence: &SequenceName) -> bool {
+        self.read_as(client, sequence, Operation::FinalRead).await
+    }
+
+    async fn read_as(
+        &self,
+        client: &Client,
+        sequence: &SequenceName,
+        to: fn(Mark) -> Operation,
+    ) -> bool {
         let sent_ns = now_ns();
         let Ok(body) = client.sequence(sequence).await else {
-            return;
+            return false;
         };
-        self.board.read(Read {
+        let mark = Mark {
+            high: body.high.and_then(Number::get),
+            start: body.start.get(),
+        };
+        self.record(None, sequence, sent_ns, to(mark));
+        true
+    }
+
+    fn record(
+        &self,
+        node: Option<u64>,
+        sequence: &SequenceName,
+        sent_ns: u64,
+        operation: Operation,
+    ) {
+        self.board.line(Line {
+            worker: self.name.clone(),
+            node,
             sequence: sequence.clone(),
             sent_ns,
             received_ns: now_ns(),
-            high: body.high.and_then(Number::get),
+            operation,
         });
     }
 }

@@ -1,8 +1,8 @@
 //! I12: a node that has lost what it promised takes no part any more.
 
-use super::super::run::Run;
+use super::Judged;
 
-pub(super) fn broken(run: &Run) -> Vec<String> {
+pub(super) fn broken(Judged { run, .. }: &Judged<'_>) -> Vec<String> {
     let Some(lost) = run.seen.lost else {
         return Vec::new();
     };

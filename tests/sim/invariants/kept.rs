@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::run::Run;
+use super::Judged;
 
-pub(super) fn broken(run: &Run) -> Vec<String> {
+pub(super) fn broken(Judged { run, .. }: &Judged<'_>) -> Vec<String> {
     let mut votes = BTreeMap::new();
     let mut broken = Vec::new();
     for start in &run.seen.starts {

@@ -1,12 +1,12 @@
 //! I11: a node that reaches no majority from before a request was sent until it was answered grants nothing.
 
-use super::super::run::Run;
-use crate::history::LeaseOutcome;
+use super::Judged;
+use crate::history::Operation;
 
-pub(super) fn broken(run: &Run) -> Vec<String> {
+pub(super) fn broken(Judged { run, .. }: &Judged<'_>) -> Vec<String> {
     let granted = run.seen.lines.iter().filter(|line| {
         // Under a key that was used before, what was granted is told again.
-        matches!(line.outcome, LeaseOutcome::Granted { .. }) && line.key.is_none()
+        line.is_grant() && matches!(line.operation, Operation::Lease { key: None, .. })
     });
     let alone = granted.filter_map(|line| {
         let node = line.node?;

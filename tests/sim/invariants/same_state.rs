@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::run::Run;
+use super::Judged;
 
-pub(super) fn broken(run: &Run) -> Vec<String> {
+pub(super) fn broken(Judged { run, .. }: &Judged<'_>) -> Vec<String> {
     let mut states = BTreeMap::new();
     let differ = run.seen.applied.iter().find_map(|applied| {
         let first = *states.entry(applied.index).or_insert(*applied);
