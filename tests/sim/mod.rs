@@ -35,7 +35,8 @@ fn one_seed_holds() {
 fn fifty_seeds_hold() {
     let first = processes::setting("FIRST").unwrap_or(1);
     let seeds = processes::setting("SEEDS").unwrap_or(50);
-    let ended = processes::run_all(first..first + seeds, None);
+    let seeds: Vec<u64> = (first..first + seeds).collect();
+    let ended = processes::run_all(&seeds, None);
 
     let broken: Vec<_> = ended.iter().filter(|ended| !ended.holds).collect();
     assert!(broken.is_empty(), "{broken:#?}");

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZero;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -88,10 +87,10 @@ pub(super) fn run_one(seed: u64, bug: Option<&str>) -> Ended {
 }
 
 /// Runs seeds, as many at once as there are processors.
-pub(super) fn run_all(seeds: Range<u64>, bug: Option<&str>) -> Vec<Ended> {
+pub(super) fn run_all(seeds: &[u64], bug: Option<&str>) -> Vec<Ended> {
     let directory = tempfile::tempdir().unwrap();
     let library = library(directory.path());
-    let (left, ended) = (Mutex::new(seeds), Mutex::new(Vec::new()));
+    let (left, ended) = (Mutex::new(seeds.iter()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(|| {
@@ -107,8 +106,8 @@ pub(super) fn run_all(seeds: Range<u64>, bug: Option<&str>) -> Vec<Ended> {
     ended
 }
 
-fn next(left: &Mutex<Range<u64>>) -> Option<u64> {
-    left.lock().unwrap().next()
+fn next(left: &Mutex<std::slice::Iter<'_, u64>>) -> Option<u64> {
+    left.lock().unwrap().next().copied()
 }
 
 /// How a test ended in a process of its own.

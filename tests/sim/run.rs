@@ -18,7 +18,7 @@ use super::workers::Worker;
 
 const TICK: Duration = Duration::from_millis(1);
 /// How long there are faults.
-const LENGTH: Duration = Duration::from_secs(8);
+const LENGTH: Duration = Duration::from_secs(6);
 /// How long the cluster may take after the last fault until every node has served. A lost answer takes a worker's whole
 /// deadline, and a lost connection is found out after a second.
 const HEALING_MAX: Duration = Duration::from_secs(30);

@@ -39,7 +39,6 @@ pub(super) fn broken(run: &Run) -> Vec<String> {
         .unwrap();
     let judged = Judged { run, report };
     let found = [
-        live::broken(&judged),
         unique::broken(&judged),
         ordered::broken(&judged),
         durable::broken(&judged),
@@ -50,6 +49,8 @@ pub(super) fn broken(run: &Run) -> Vec<String> {
         same_state::broken(&judged),
         quorum::broken(&judged),
         identity::broken(&judged),
+        // Last: of what is broken it says the least.
+        live::broken(&judged),
     ];
     found.into_iter().flatten().collect()
 }
