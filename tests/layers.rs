@@ -15,14 +15,15 @@ use source::reading::Reading;
 /// holds what lies below it, except where that has rows of its own (`server`, `server::store`).
 const LAYERS: &str = "
 guard     | panic_guard        |
-sequence  | sequence           |
+planted   | planted            |
+sequence  | sequence           | planted
 wire      | wire               | sequence
 history   | history            | sequence
 client    | client             | sequence wire
 node      | server::types server::formats server::codec server::host server::tasks server::config server::telemetry | sequence
-store     | server::store     | guard sequence node
-consensus | server::consensus | sequence node store
-batcher   | server::batcher   | sequence node store consensus
+store     | server::store     | guard planted sequence node
+consensus | server::consensus | planted sequence node store
+batcher   | server::batcher   | planted sequence node store consensus
 api       | server::api       | sequence wire node store consensus batcher
 server    | server server::engine server::error server::joining server::offline server::open_files server::sockets | sequence wire client node store consensus batcher api
 chaos     | chaos             | sequence wire history client

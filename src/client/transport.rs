@@ -46,7 +46,7 @@ pub(crate) mod simulated {
 
     use super::SendError;
 
-    const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+    const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
 
     /// Each request has a connection of its own, so what a network loses of one is lost to no other.
     pub(crate) async fn send(request: Request) -> Result<Response, SendError> {
@@ -56,7 +56,7 @@ pub(crate) mod simulated {
         let lost = |error: hyper::Error| SendError::Lost {
             cause: error.to_string(),
         };
-        let connecting = timeout(CONNECT_TIMEOUT, TcpStream::connect(host(&request)));
+        let connecting = timeout(CONNECTS_WITHIN, TcpStream::connect(host(&request)));
         let stream = match connecting.await {
             Ok(connected) => connected.map_err(|error| not_connected(&error))?,
             Err(elapsed) => return Err(not_connected(&elapsed)),

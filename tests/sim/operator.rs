@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
+use super::watch::wait_ms;
 use super::workers::{Worker, client, sequences};
 use crate::sequence::RangeCount;
 
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const LOOK_EVERY_MS: u64 = 10;
 
 /// What it works with, and how long it waits at the end.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ impl Operator {
     pub(super) async fn run(self) -> turmoil::Result {
         let all = client(1..=self.worker.nodes);
         while !self.worker.stop.get() {
-            sleep(LOOK_INTERVAL).await;
+            wait_ms(LOOK_EVERY_MS).await;
             if let Some(left) = self.hand_overs.get().checked_sub(1) {
                 self.hand_overs.set(left);
                 // Whether it did is seen in the nodes.
@@ -33,7 +34,7 @@ impl Operator {
         let deadline = Instant::now() + self.patience;
         // What is read last has to show all that they were given.
         while 0 < self.worker.at_work.get() {
-            sleep(LOOK_INTERVAL).await;
+            wait_ms(LOOK_EVERY_MS).await;
         }
         let lost = self.worker.board.seen().lost;
         for node in (1..=self.worker.nodes).filter(|node| Some(*node) != lost) {
@@ -61,7 +62,7 @@ impl Operator {
                 if deadline <= Instant::now() {
                     return Err(format!("node {node} does not serve").into());
                 }
-                sleep(LOOK_INTERVAL).await;
+                wait_ms(LOOK_EVERY_MS).await;
             }
         }
         Ok(())

@@ -174,3 +174,8 @@ pub(super) fn now() -> Duration {
 pub(super) fn now_ns() -> u64 {
     now().as_nanos().try_into().unwrap()
 }
+
+/// Lets simulated time pass.
+pub(super) async fn wait_ms(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}

@@ -8,10 +8,10 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use reqwest::Method;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::machine;
-use super::watch::{Board, now_ns};
+use super::watch::{Board, now_ns, wait_ms};
 use crate::client::{Client, ClientError, Grant, SendError, Spread, simulated};
 use crate::history::{LeaseOutcome, Line, Mark, Operation};
 use crate::sequence::{RangeCount, SequenceName};
@@ -48,7 +48,7 @@ impl Worker {
         let mut chance = StdRng::seed_from_u64(self.seed);
         let client = client(1..=self.nodes);
         // A cluster takes about so long to form.
-        sleep(Duration::from_millis(chance.random_range(100..200))).await;
+        wait_ms(chance.random_range(100..200)).await;
         let mut used: Vec<(SequenceName, RangeCount, IdempotencyKey)> = Vec::new();
         while !self.stop.get() {
             let name = SEQUENCES.choose(&mut chance).unwrap();
@@ -59,7 +59,7 @@ impl Worker {
                 1 if !used.is_empty() => {
                     let pause = chance.random_range(0..AGAIN_AFTER_MAX_MS);
                     let (sequence, count, key) = used.swap_remove(0);
-                    sleep(Duration::from_millis(pause)).await;
+                    wait_ms(pause).await;
                     self.lease(&client, &sequence, count, Some(&key)).await;
                 }
                 2 | 3 => self.lease_bare(&mut chance, &sequence, count).await,
@@ -77,7 +77,7 @@ impl Worker {
                     self.lease(&client, &sequence, count, None).await;
                 }
             }
-            sleep(Duration::from_millis(chance.random_range(0..20))).await;
+            wait_ms(chance.random_range(0..20)).await;
         }
         self.at_work.set(self.at_work.get() - 1);
         Ok(())

@@ -1,6 +1,7 @@
 //! The source text of this repository as the checks read it, and the checks that need no table of layers.
 
 mod bounds;
+mod guarantees;
 mod planted;
 pub(crate) mod reading;
 mod shape;

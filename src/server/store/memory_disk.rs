@@ -13,7 +13,7 @@ use super::database::{Changes, MetaKey};
 use super::medium::Bytes;
 
 /// How long a sync takes at most, where nobody has said otherwise: a little more than a good disk's.
-const SYNC_TIME_MAX: Duration = Duration::from_millis(3);
+const SYNC_TIME: Duration = Duration::from_millis(3);
 
 thread_local! {
     static DISKS: RefCell<BTreeMap<PathBuf, MemoryDisk>> = const { RefCell::new(BTreeMap::new()) };
@@ -43,7 +43,7 @@ impl MemoryDisk {
         let disk = Self(Arc::new(Mutex::new(Inner {
             seen: Content::default(),
             synced: Content::default(),
-            sync_time_max: SYNC_TIME_MAX,
+            sync_time_max: SYNC_TIME,
             syncs: 0,
         })));
         DISKS.with_borrow_mut(|disks| disks.insert(path.to_owned(), disk.clone()));
@@ -73,7 +73,7 @@ impl MemoryDisk {
     }
 
     pub(crate) fn reset_sync_time_max(&self) {
-        self.set_sync_time_max(SYNC_TIME_MAX);
+        self.set_sync_time_max(SYNC_TIME);
     }
 
     /// How long the next sync takes.

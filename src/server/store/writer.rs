@@ -8,6 +8,10 @@
 //! (truncation) to the slot first. After a first error nothing is written any more and nothing tried again:
 //! who waits and who comes later gets the error, openraft ends, and with it the process.
 
+#[cfg(test)]
+mod simulated;
+mod waiting;
+
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -16,6 +20,7 @@ use openraft::storage::IOFlushed;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use self::waiting::Waiting;
 use super::database::{Changes, End, META_BYTES_MAX, MetaKey};
 use super::failure::{Failed, FailureReport};
 use super::snapshot::SnapshotName;
@@ -65,12 +70,6 @@ pub(super) enum Command {
 pub(super) struct Encoded {
     pub(super) log_id: LogId,
     pub(super) bytes: Vec<u8>,
-}
-
-/// Who is told when a part is durable.
-enum Waiting {
-    Appended(IOFlushed<TypeConfig>, OwnedSemaphorePermit),
-    Done(Done),
 }
 
 /// Changes on their way to one sync.
@@ -181,27 +180,6 @@ impl Writer {
         }
         self.finish()?;
         self.remove_some()
-    }
-
-    /// The thread as a task of a simulated machine. A group takes as long as its disk's sync, and is written at the end of
-    /// that: where the power is cut before, none of it is there.
-    #[cfg(test)]
-    async fn run_simulated(mut self, mut queue: mpsc::Receiver<Command>) {
-        let written = async {
-            if self.promised.last == self.promised.purged {
-                self.remove_all()?;
-            }
-            while let Some(first) = queue.recv().await {
-                tokio::time::sleep(self.shared.database.sync_time()).await;
-                self.write_group(first, &mut queue)?;
-            }
-            self.close()
-        };
-        if let Err(error) = written.await {
-            // Whoever waits never hears of it: the power is gone.
-            self.failed.send(&error);
-            std::future::pending::<()>().await;
-        }
     }
 
     /// The next command. While there is none, purged records are removed.
@@ -404,34 +382,4 @@ impl Writer {
 enum Removed {
     Nothing,
     Some,
-}
-
-impl Command {
-    /// Who waits for it.
-    fn into_waiting(self) -> Option<Waiting> {
-        match self {
-            Self::Append {
-                flushed, permit, ..
-            } => Some(Waiting::Appended(flushed, permit)),
-            Self::SaveVote { done, .. }
-            | Self::Truncate { done, .. }
-            | Self::NameSnapshot { done, .. } => Some(Waiting::Done(done)),
-            Self::SaveCommitted { .. } | Self::Purge { .. } => None,
-        }
-    }
-}
-
-impl Waiting {
-    fn tell(self, result: io::Result<()>) {
-        match self {
-            Self::Appended(flushed, permit) => {
-                drop(permit);
-                flushed.io_completed(result);
-            }
-            // Who stopped waiting needs no answer.
-            Self::Done(done) => {
-                done.send(result).ok();
-            }
-        }
-    }
 }
