@@ -59,54 +59,52 @@ pub(super) fn find(
     let mut known = Known::default();
     while let Some(later) = sorts.by_sent.next_of(number)? {
         known.until(later.sent_ns, (number, sequence), sorts)?;
-        let reads = &mut findings.reads;
+        if sequence.refuses(&later).is_some() {
+            continue;
+        }
         let taken = known.taken.as_ref().filter(|op| later.low < op.high);
         let shown = known.shown.as_ref().filter(|op| later.low < op.high);
-        match later.kind {
-            OpKind::OpenLease if rule == GapRule::MustBeExplained => findings.open.push(Open {
+        // With a cache a mark is ahead of grants, and gaps need no explanation.
+        let is_dense = rule == GapRule::MustBeExplained;
+        match (later.kind, taken, shown) {
+            (OpKind::OpenLease, ..) if is_dense => findings.open.push(Open {
                 floor: known.mark(),
                 what: OpenKind::Lease(later.count),
             }),
-            OpKind::OpenAdvance if rule == GapRule::MustBeExplained => findings.open.push(Open {
+            (OpKind::OpenAdvance, ..) if is_dense => findings.open.push(Open {
                 floor: known.mark(),
                 what: OpenKind::Advance(later.last()),
             }),
-            OpKind::OpenLease | OpKind::OpenAdvance => {}
-            OpKind::Grant if sequence.refuses(&later).is_some() => {}
-            OpKind::Grant => {
-                if let Some(earlier) = taken {
-                    findings.order.add(&[earlier, &later], || {
-                        format!("I2: a grant of {name} is not above one that was received before it was sent")
-                    });
-                } else if let Some(read) = shown.filter(|_| rule == GapRule::MustBeExplained) {
-                    // A cache is part of the mark before it is granted.
-                    reads.add(&[read, &later], || {
-                        format!("I6: a grant of {name} is not above what a read had shown before it was sent")
-                    });
-                }
+            (OpKind::OpenLease | OpKind::OpenAdvance, ..) => {}
+            (OpKind::Grant, Some(earlier), _) => findings.order.add(&[earlier, &later], || {
+                format!(
+                    "I2: a grant of {name} is not above one that was received before it was sent"
+                )
+            }),
+            (OpKind::Grant, None, Some(read)) if is_dense => {
+                findings.reads.add(&[read, &later], || {
+                    format!("I6: a grant of {name} is not above what a read had shown before it was sent")
+                });
             }
-            OpKind::FinalRead if taken.is_some() => {
-                if let Some(earlier) = taken {
-                    findings.lost.add(&[earlier, &later], || {
-                        format!("I3: the final read of {name} is below an acknowledged grant")
-                    });
-                }
+            (OpKind::Grant, None, _) => {}
+            (OpKind::FinalRead, Some(earlier), _) => findings.lost.add(&[earlier, &later], || {
+                format!("I3: the final read of {name} is below an acknowledged grant")
+            }),
+            (OpKind::Advance | OpKind::Read, Some(earlier), _) => {
+                findings.reads.add(&[earlier, &later], || {
+                    format!(
+                        "I6: a read of {name} is below what was acknowledged before it was sent"
+                    )
+                });
             }
-            OpKind::Advance | OpKind::Read | OpKind::FinalRead => {
-                if let Some(earlier) = taken {
-                    reads.add(&[earlier, &later], || {
-                        format!(
-                            "I6: a read of {name} is below what was acknowledged before it was sent"
-                        )
-                    });
-                } else if let Some(earlier) = shown {
-                    reads.add(&[earlier, &later], || {
-                        format!(
-                            "I6: a read of {name} is below what a read had shown before it was sent"
-                        )
-                    });
-                }
+            (OpKind::Advance | OpKind::Read | OpKind::FinalRead, None, Some(earlier)) => {
+                findings.reads.add(&[earlier, &later], || {
+                    format!(
+                        "I6: a read of {name} is below what a read had shown before it was sent"
+                    )
+                });
             }
+            (OpKind::Advance | OpKind::Read | OpKind::FinalRead, None, None) => {}
         }
     }
     // What was received after the last was sent came before nothing.
