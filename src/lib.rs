@@ -5,6 +5,8 @@ pub mod chaos;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod client;
+#[cfg(all(feature = "cli", any(fuzzing, test)))]
+pub mod fuzzing;
 pub mod history;
 #[cfg(feature = "server")]
 mod panic_guard;

@@ -26,6 +26,7 @@ consensus | server::consensus | planted sequence node store
 batcher   | server::batcher   | planted sequence node store consensus
 api       | server::api       | sequence wire node store consensus batcher
 server    | server server::engine server::error server::joining server::offline server::open_files server::sockets | sequence wire client node store consensus batcher api
+fuzzing   | fuzzing           | sequence wire history store consensus api
 chaos     | chaos             | sequence wire history client
 cli       | cli               | guard sequence wire history client node server chaos
 main      | main               | cli

@@ -9,6 +9,8 @@ mod cluster;
 mod connections;
 mod error;
 mod extract;
+#[cfg(all(feature = "cli", any(fuzzing, test)))]
+pub(crate) mod fuzzing;
 mod import;
 mod json;
 mod keys;

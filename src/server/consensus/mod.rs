@@ -25,6 +25,8 @@ mod transfer;
 mod protocol;
 
 mod frame;
+#[cfg(all(feature = "cli", any(fuzzing, test)))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod probe;
 

@@ -11,6 +11,8 @@ use std::io::{self, Write};
 
 #[cfg(feature = "cli")]
 pub(crate) use reading::BackupError;
+#[cfg(all(feature = "cli", any(fuzzing, test)))]
+pub(super) use reading::CHECKSUM_BYTES;
 
 use serde::{Deserialize, Serialize};
 

@@ -17,6 +17,8 @@ mod error;
 mod failure;
 mod files;
 mod frame;
+#[cfg(all(feature = "cli", any(fuzzing, test)))]
+pub(crate) mod fuzzing;
 mod hashing;
 mod identity;
 mod inbox;

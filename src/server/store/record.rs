@@ -91,6 +91,13 @@ pub(super) fn is_later(bytes: &[u8]) -> bool {
     frame::is_later(MAGIC, bytes)
 }
 
+/// The same with the checksum that it should have.
+#[cfg(any(fuzzing, test))]
+pub(super) fn resealed(bytes: &[u8]) -> Vec<u8> {
+    let body = bytes.get(frame::seal(MAGIC, &[]).len()..);
+    frame::seal(MAGIC, body.unwrap_or_default())
+}
+
 fn invalid(error: MembershipFormatError) -> RecordError {
     FrameError::Invalid {
         reason: error.to_string(),

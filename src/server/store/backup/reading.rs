@@ -11,7 +11,8 @@ use crate::sequence::SequenceName;
 use crate::server::store::hashing::Hashing;
 use crate::server::store::snapshot_format::{self, SnapshotError, read_piece};
 
-const CHECKSUM_BYTES: usize = 32;
+/// What stands at the end.
+pub(in crate::server::store) const CHECKSUM_BYTES: usize = 32;
 const HEADER_BYTES_MAX: usize = 256;
 /// A rise takes at most 144 bytes: the longest name, its length, and the number.
 const PIECE_BYTES_MAX: usize = PIECE_RISES_MAX * 144 + 8;
@@ -64,7 +65,11 @@ impl Backup {
         })
     }
 
-    fn read_body(body: &mut impl Read) -> Result<Self, SnapshotError> {
+    /// Reads a backup up to its checksum.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] where it is not what was written.
+    pub(in crate::server::store) fn read_body(body: &mut impl Read) -> Result<Self, SnapshotError> {
         let mut magic = [0; MAGIC.len()];
         body.read_exact(&mut magic).map_err(SnapshotError::Read)?;
         let header: HeaderFormat =
