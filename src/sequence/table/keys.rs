@@ -69,9 +69,9 @@ impl Keys {
         ids.filter_map(|id| self.by_id.get(id).map(|kept| &**kept))
     }
 
-    /// How many there are.
+    /// How many there are. A snapshot with two of them at one place is found out by it: only one of those is there.
     pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+        self.by_order.len()
     }
 
     /// What the same request was answered before; `None` where the key is new.
