@@ -118,7 +118,9 @@ fn fault(chance: &mut StdRng, nodes: u64) -> Fault {
         2 => Fault::PowerCutAll,
         3..6 => Fault::CutWithin(who, chance.random_range(0..6)),
         6..9 => {
-            let cut = chance.random_bool(0.5).then(|| chance.random_range(0..8));
+            // A vote takes two steps, the removal of what was not committed one: most is at stake after either.
+            let steps = *[1, 3, chance.random_range(0..8)].choose(chance).unwrap();
+            let cut = chance.random_bool(0.5).then_some(steps);
             Fault::Isolate(who, cut)
         }
         9 => Fault::Mute(who),
