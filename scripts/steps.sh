@@ -35,8 +35,16 @@ install_build_packages() {
     install_debian "${wanted[@]}"
 }
 
+# Debian's packages for what `highwater chaos` puts between nodes and the system, beside a C compiler.
+install_chaos_packages() {
+    local wanted=()
+    compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || wanted+=(libfaketime)
+    install_debian "${wanted[@]}"
+}
+
 # Debian's packages for what the tests call.
 install_test_packages() {
+    install_chaos_packages
     local wanted=()
     command -v strace >/dev/null || wanted+=(strace)
     command -v curl >/dev/null || wanted+=(curl)

@@ -1,7 +1,9 @@
 //! A whole cluster of node processes in one directory of this machine.
 
 mod members;
+mod survey;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -14,10 +16,9 @@ use super::HarnessError;
 use super::network::{Network, PeerPort};
 use super::node::{NodeOrigin, NodeProcess, POLL_INTERVAL, Program, Wait};
 use super::ports::ClaimedPort;
-use crate::wire::ClusterBody;
 
-/// How long one question to one node may take.
-const QUESTION_TIMEOUT: Duration = Duration::from_millis(500);
+/// What is in the environment of a node's process, by the name of its directory.
+type Environment = Box<dyn Fn(&str) -> Vec<(OsString, OsString)> + Send + Sync>;
 
 /// How many nodes: an even number would tolerate no more losses than the odd one below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,6 @@ impl ClusterSize {
 }
 
 /// Node processes, their cluster file and their directory. All are killed when it is dropped.
-#[derive(Debug)]
 pub struct LocalCluster {
     directory: PathBuf,
     file: PathBuf,
@@ -59,7 +59,10 @@ pub struct LocalCluster {
     settings: Vec<String>,
     nodes: Vec<NodeProcess>,
     network: Option<Network>,
+    environment: Environment,
     http: reqwest::Client,
+    /// Those that have no id yet.
+    joining: Vec<NodeProcess>,
     /// Those that left keep their ports: whoever calls there still is to find no other cluster's node.
     gone: Vec<NodeProcess>,
 }
@@ -86,14 +89,6 @@ impl LocalCluster {
             })
             .collect();
         write_cluster_file(&file, &nodes)?;
-        // Each question on a connection of its own: a kept one may lead to a process that is gone.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .pool_max_idle_per_host(0)
-            .timeout(QUESTION_TIMEOUT)
-            .build()
-            .map_err(|source| crate::client::BuildError::Http { source })?;
         Ok(Self {
             directory: directory.to_owned(),
             file,
@@ -101,7 +96,9 @@ impl LocalCluster {
             settings: Vec::new(),
             nodes,
             network: None,
-            http,
+            environment: Box::new(|_| Vec::new()),
+            http: survey::http()?,
+            joining: Vec::new(),
             gone: Vec::new(),
         })
     }
@@ -121,12 +118,7 @@ impl LocalCluster {
             node.peer_proxy = Some(proxy);
         }
         write_cluster_file(&cluster.file, &cluster.nodes)?;
-        let ports = cluster.nodes.iter().map(|node| PeerPort {
-            node: node.id,
-            advertised: node.peer_advertised(),
-            listens: node.peer.address(),
-        });
-        let ports: Vec<PeerPort> = ports.collect();
+        let ports: Vec<PeerPort> = cluster.nodes.iter().map(NodeProcess::peer_port).collect();
         cluster.network = Some(Network::start(&ports).await?);
         Ok(cluster)
     }
@@ -208,7 +200,8 @@ impl LocalCluster {
     /// [`HarnessError`] where a process cannot be started.
     pub fn start(&mut self, ids: &[u64]) -> Result<(), HarnessError> {
         for node in self.nodes.iter_mut().filter(|node| ids.contains(&node.id)) {
-            node.start(&self.program, &self.settings)?;
+            let environment = (self.environment)(node.name());
+            node.start(&self.program, &self.settings, &environment)?;
             if let (Some(network), Some(pid)) = (&self.network, node.pid()) {
                 network.belongs_to(node.id, pid);
             }
@@ -225,23 +218,14 @@ impl LocalCluster {
         loop {
             // Whichever it is: the others may wait for it for ever.
             self.check_alive()?;
-            let Some(unready) = self.first_unready().await else {
+            let Some(unready) = self.survey().first_unready().await else {
                 return Ok(());
             };
-            if wait.is_over() {
+            if let (true, Some(unready)) = (wait.is_over(), self.node(unready)) {
                 return Err(unready.not_ready(within));
             }
             sleep(POLL_INTERVAL).await;
         }
-    }
-
-    async fn first_unready(&self) -> Option<&NodeProcess> {
-        for node in &self.nodes {
-            if !node.is_ready(&self.http).await {
-                return Some(node);
-            }
-        }
-        None
     }
 
     /// Sends a signal to a node, if it runs.
@@ -358,12 +342,7 @@ impl LocalCluster {
         let wait = Wait::at_most(within);
         loop {
             self.check_alive()?;
-            let mut newest = None;
-            for node in self.nodes.iter().filter(|node| node.runs()) {
-                // Of several the newest: one that was deposed may not know it yet.
-                newest = newest.max(self.term_led_by(node).await.map(|term| (term, node.id)));
-            }
-            if let Some((_, leader)) = newest {
+            if let Some(leader) = self.survey().leader().await {
                 return Ok(leader);
             }
             if wait.is_over() {
@@ -375,13 +354,12 @@ impl LocalCluster {
             sleep(POLL_INTERVAL).await;
         }
     }
+}
 
-    /// The term in which the node leads, by its own word: what others say of it may be old.
-    async fn term_led_by(&self, node: &NodeProcess) -> Option<u64> {
-        let url = format!("http://{}/v1/cluster", node.api.address());
-        let answer = self.http.get(url).send().await.ok()?;
-        let cluster: ClusterBody = answer.error_for_status().ok()?.json().await.ok()?;
-        (cluster.leader == Some(node.id)).then_some(cluster.term)
+impl std::fmt::Debug for LocalCluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("LocalCluster");
+        shown.field("nodes", &self.nodes).finish_non_exhaustive()
     }
 }
 
@@ -392,11 +370,10 @@ fn write_cluster_file(file: &Path, nodes: &[NodeProcess]) -> Result<(), HarnessE
         let entry = format!("\n[[node]]\nid = {id}\napi = \"{api}\"\npeer = \"{peer}\"\n");
         text.push_str(&entry);
     }
-    std::fs::write(file, text).map_err(|source| HarnessError::File {
-        path: file.to_owned(),
-        action: "written",
-        source,
-    })
+    // A node that starts meanwhile finds the one or the other, and all of it.
+    let new = file.with_extension("new");
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file));
+    written.map_err(HarnessError::file(file, "written"))
 }
 
 #[cfg(test)]

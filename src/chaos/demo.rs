@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::seq::IndexedRandom as _;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, sleep_until};
@@ -17,6 +16,7 @@ use super::clock::monotonic_ns;
 use super::cluster::{ClusterSize, LocalCluster};
 use super::node::Program;
 use super::recorder::{Progress, Recorder};
+use super::signals::interrupted;
 use super::summary::{DemoVerdict, Ended, Summary};
 use super::worker::Worker;
 use crate::client::{Client, Grant};
@@ -352,7 +352,7 @@ async fn joined(workers: &mut JoinSet<Result<(), HarnessError>>) -> Result<(), H
     }
 }
 
-fn duplicate_of(grant: &Grant, sequence: &SequenceName) -> Line {
+pub(super) fn duplicate_of(grant: &Grant, sequence: &SequenceName) -> Line {
     let now = monotonic_ns();
     Line {
         worker: "planted".to_owned(),
@@ -369,22 +369,5 @@ fn duplicate_of(grant: &Grant, sequence: &SequenceName) -> Line {
                 increment: grant.increment(),
             },
         },
-    }
-}
-
-/// Resolves when someone asks this process to end.
-async fn interrupted() {
-    let (interrupt, terminate) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    );
-    // Without handlers a signal ends the process at once; the nodes end with it.
-    if let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    } else {
-        std::future::pending::<()>().await;
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong with the harness itself, as opposed to the guarantees that it checks.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -42,6 +42,12 @@ pub enum HarnessError {
     /// A fault of links where there are none that can fail.
     #[error("this cluster was created without a network that can be made to fail")]
     NoNetwork,
+    /// A node that is not there.
+    #[error("there is no node {node}")]
+    NoNode {
+        /// Its id.
+        node: u64,
+    },
     /// A process could not be started or signalled.
     #[error("the process of node {node} cannot be {action}")]
     Process {
@@ -108,7 +114,32 @@ pub enum HarnessError {
     /// The history of the run cannot be judged.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// A fault that this machine cannot make.
+    #[error("{kind} cannot be had on this machine: {why}")]
+    NotHere {
+        /// The kind of fault, by name.
+        kind: &'static str,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// A run that was to have more faults than it had.
+    #[error("{} never happened: the run proves nothing about it", kinds.join(", "))]
+    NeverHappened {
+        /// The kinds of faults, by name.
+        kinds: Vec<&'static str>,
+    },
     /// Someone asked for the end.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl HarnessError {
+    /// A file that could not be used for this.
+    pub(super) fn file(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File {
+            path: path.to_owned(),
+            action,
+            source,
+        }
+    }
 }

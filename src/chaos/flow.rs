@@ -52,6 +52,7 @@ pub struct Flow {
 struct Counts {
     chunks: AtomicU64,
     lost: AtomicU64,
+    hits: AtomicU64,
 }
 
 impl Flow {
@@ -70,6 +71,15 @@ impl Flow {
     /// How many chunks were lost so far, each with its connection.
     pub fn lost(&self) -> u64 {
         self.counts.lost.load(Ordering::Relaxed)
+    }
+
+    /// How often a fault met something so far: a chunk that was held, late, slowed or lost, or a connection that was ended.
+    pub fn hits(&self) -> u64 {
+        self.counts.hits.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn hit(&self) {
+        self.counts.hits.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn is(&self, fault: FlowFault) -> bool {
@@ -96,7 +106,7 @@ impl Flow {
         let give = async {
             tokio::select! {
                 given = self.give(chunks, &mut to) => given?,
-                () = self.becomes(FlowFault::HalfClose) => {}
+                () = self.becomes(FlowFault::HalfClose) => self.hit(),
             }
             to.shutdown().await
         };
@@ -111,7 +121,7 @@ impl Flow {
         let mut faults = self.fault.subscribe();
         let mut free = Instant::now();
         while let Some(chunk) = chunks.recv().await {
-            let fault = until_due(&mut faults, chunk.sent, free).await;
+            let fault = self.until_due(&mut faults, (chunk.sent, free)).await;
             if let FlowFault::LoseEvery(number) = fault
                 && self.loses(number)
             {
@@ -124,8 +134,40 @@ impl Flow {
             }
         }
         // The end of a connection is held and delayed like all else.
-        until_due(&mut faults, Instant::now(), free).await;
+        self.until_due(&mut faults, (Instant::now(), free)).await;
         Ok(())
+    }
+
+    /// Waits until what was sent at this moment may arrive, on a connection that is free for it from then on, by the fault
+    /// that there is when it does.
+    async fn until_due(
+        &self,
+        faults: &mut watch::Receiver<FlowFault>,
+        (sent, free): (Instant, Instant),
+    ) -> FlowFault {
+        let mut met = FlowFault::None;
+        loop {
+            let fault = *faults.borrow_and_update();
+            let due = match fault {
+                FlowFault::Hold => None,
+                FlowFault::Delay(by) => Some(sent + by),
+                FlowFault::Throttle { .. } => Some(free),
+                _ => return fault,
+            };
+            // Once for each fault that it waits for.
+            if fault != met {
+                met = fault;
+                self.hit();
+            }
+            let Some(due) = due else {
+                // The sender lives as long as its flow.
+                drop(faults.changed().await);
+                continue;
+            };
+            if timeout_at(due, faults.changed()).await.is_err() {
+                return fault;
+            }
+        }
     }
 
     fn loses(&self, number: NonZeroU64) -> bool {
@@ -133,6 +175,7 @@ impl Flow {
         let lost = chunk.is_multiple_of(number.get());
         if lost {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
+            self.hit();
         }
         lost
     }
@@ -160,31 +203,6 @@ async fn take(mut from: OwnedReadHalf, chunks: mpsc::Sender<Chunk>) -> io::Resul
         };
         if chunks.send(chunk).await.is_err() {
             return Ok(());
-        }
-    }
-}
-
-/// Waits until what was sent at this moment may arrive, on a connection that is free for it from then on, by the fault
-/// that there is when it does.
-async fn until_due(
-    faults: &mut watch::Receiver<FlowFault>,
-    sent: Instant,
-    free: Instant,
-) -> FlowFault {
-    loop {
-        let fault = *faults.borrow_and_update();
-        let due = match fault {
-            FlowFault::Hold => {
-                // The sender lives as long as its flow.
-                drop(faults.changed().await);
-                continue;
-            }
-            FlowFault::Delay(by) => sent + by,
-            FlowFault::Throttle { .. } => free,
-            _ => return fault,
-        };
-        if timeout_at(due, faults.changed()).await.is_err() {
-            return fault;
         }
     }
 }

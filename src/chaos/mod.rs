@@ -12,10 +12,12 @@ mod flow;
 mod network;
 mod node;
 mod ports;
+mod preload;
 mod process;
 mod proxy;
 mod recorder;
-mod schedule;
+mod run;
+mod signals;
 mod summary;
 mod worker;
 
@@ -27,11 +29,15 @@ pub use flow::{Flow, FlowFault};
 pub use network::Network;
 pub use node::Program;
 pub use ports::ClaimedPort;
+pub use preload::{DiskAction, DiskFault, FaultyDisk, compile_faults};
 pub use process::{ProcessUse, disk_use};
 pub use proxy::{Link, Proxy};
 pub use recorder::{Progress, Recorder};
-pub use schedule::{Fault, Schedule, Scope, Step, Victim};
 pub use worker::Worker;
 
 pub(crate) use demo::{DemoPlan, Plant, run_demo};
+pub(crate) use run::{
+    ChaosEnded, ChaosPlan, ChaosPlant, Kind, LeftOut, Need, Place, Schedule, TargetPlan, run_chaos,
+    run_target,
+};
 pub(crate) use summary::{DemoVerdict, Ended};

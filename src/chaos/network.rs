@@ -1,6 +1,6 @@
 //! The network between the nodes of a cluster: a proxy in front of each node's peer port, which knows who calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,13 +17,40 @@ use super::proxy::{Link, accept, listen};
 /// there is known by the process that owns the connection: nothing of what is said has to be understood for it.
 #[derive(Debug)]
 pub struct Network {
-    flows: Arc<Flows>,
+    flows: Flows,
     callers: Callers,
-    _proxies: JoinSet<()>,
+    proxies: JoinSet<()>,
 }
 
-/// What goes from one node to another, whichever of them dialed.
-type Flows = BTreeMap<(u64, u64), Flow>;
+/// What goes from one node to another, whichever of them dialed. A clone is the same.
+#[derive(Debug, Clone, Default)]
+struct Flows(Arc<Mutex<BTreeMap<(u64, u64), Flow>>>);
+
+impl Flows {
+    /// One more node, linked with those that there are.
+    fn add(&self, node: u64) {
+        let mut flows = self.lock();
+        let others: BTreeSet<u64> = flows.keys().map(|(from, _)| *from).collect();
+        // The first node has nobody to be linked with, and is known by the link that it has with itself.
+        for other in others.into_iter().chain([node]) {
+            flows.entry((node, other)).or_insert_with(Flow::new);
+            flows.entry((other, node)).or_insert_with(Flow::new);
+        }
+    }
+
+    fn link(&self, caller: u64, node: u64) -> Option<Link> {
+        let flows = self.lock();
+        Some(Link {
+            requests: flows.get(&(caller, node))?.clone(),
+            answers: flows.get(&(node, caller))?.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), Flow>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The processes of the nodes, by their ids.
 #[derive(Debug, Clone, Default)]
@@ -57,36 +84,31 @@ pub(super) struct PeerPort {
 
 impl Network {
     pub(super) async fn start(ports: &[PeerPort]) -> Result<Self, HarnessError> {
-        let pairs = ports
-            .iter()
-            .flat_map(|from| ports.iter().map(|to| (from.node, to.node)));
-        let flows: Flows = pairs
-            .filter(|(from, to)| from != to)
-            .map(|pair| (pair, Flow::new()))
-            .collect();
-        let (flows, callers) = (Arc::new(flows), Callers::default());
-        let mut proxies = JoinSet::new();
+        let mut network = Self {
+            flows: Flows::default(),
+            callers: Callers::default(),
+            proxies: JoinSet::new(),
+        };
         for port in ports {
-            let listener = listen(port.advertised).await?;
-            let (flows, callers, node) = (Arc::clone(&flows), callers.clone(), port.node);
-            let at = port.advertised;
-            let link_of = move |from| {
-                let (flows, callers) = (Arc::clone(&flows), callers.clone());
-                async move {
-                    let caller = callers.of((from, at)).await?;
-                    Some(Link {
-                        requests: flows.get(&(caller, node))?.clone(),
-                        answers: flows.get(&(node, caller))?.clone(),
-                    })
-                }
-            };
-            proxies.spawn(accept(listener, port.listens, link_of));
+            network.add(*port).await?;
         }
-        Ok(Self {
-            flows,
-            callers,
-            _proxies: proxies,
-        })
+        Ok(network)
+    }
+
+    /// One more node. Nothing is wrong with its links yet.
+    pub(super) async fn add(&mut self, port: PeerPort) -> Result<(), HarnessError> {
+        let listener = listen(port.advertised).await?;
+        self.flows.add(port.node);
+        let (flows, callers) = (self.flows.clone(), self.callers.clone());
+        let link_of = move |from| {
+            let (flows, callers) = (flows.clone(), callers.clone());
+            async move {
+                let caller = callers.of((from, port.advertised)).await?;
+                flows.link(caller, port.node)
+            }
+        };
+        self.proxies.spawn(accept(listener, port.listens, link_of));
+        Ok(())
     }
 
     /// What this process dials is this node's from now on.
@@ -95,13 +117,13 @@ impl Network {
     }
 
     /// All that there is between nodes.
-    pub fn flows(&self) -> impl Iterator<Item = &Flow> {
-        self.flows.values()
+    pub fn flows(&self) -> Vec<Flow> {
+        self.flows.lock().values().cloned().collect()
     }
 
     /// From now on all of it is like this.
     pub fn set_all(&self, fault: FlowFault) {
-        self.flows().for_each(|flow| flow.set(fault));
+        self.set_where(fault, |_, _| true);
     }
 
     /// What this node sends arrives like this from now on.
@@ -115,10 +137,9 @@ impl Network {
     }
 
     fn set_where(&self, fault: FlowFault, chosen: impl Fn(u64, u64) -> bool) {
-        let flows = self.flows.iter();
-        flows
-            .filter(|((from, to), _)| chosen(*from, *to))
-            .for_each(|(_, flow)| flow.set(fault));
+        let flows = self.flows.lock();
+        let chosen = flows.iter().filter(|((from, to), _)| chosen(*from, *to));
+        chosen.for_each(|(_, flow)| flow.set(fault));
     }
 
     /// Splits the nodes: two reach each other where a group has both of them. A node can be in several, which makes it

@@ -1,6 +1,6 @@
 //! One node process: started, watched, killed, and never left behind.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, timeout_at};
 
 use super::HarnessError;
+use super::network::PeerPort;
 use super::ports::ClaimedPort;
 use super::process;
 
@@ -84,7 +85,7 @@ pub(super) struct NodeProcess {
     /// Where its peers dial it, if that is not where it listens.
     pub(super) peer_proxy: Option<ClaimedPort>,
     pub(super) data_dir: PathBuf,
-    origin: NodeOrigin,
+    pub(super) origin: NodeOrigin,
     log: PathBuf,
     child: Option<Child>,
     /// The pipe whose end ends the node. Kept apart from the child, which closes it as soon as it is waited for.
@@ -117,6 +118,15 @@ impl NodeProcess {
         self.peer_proxy.as_ref().unwrap_or(&self.peer).address()
     }
 
+    /// The same for the network.
+    pub(super) fn peer_port(&self) -> PeerPort {
+        PeerPort {
+            node: self.id,
+            advertised: self.peer_advertised(),
+            listens: self.peer.address(),
+        }
+    }
+
     pub(super) fn runs(&self) -> bool {
         self.child.is_some()
     }
@@ -126,11 +136,18 @@ impl NodeProcess {
         self.child.as_ref().and_then(Child::id)
     }
 
+    /// What its directory and its log are called.
+    pub(super) fn name(&self) -> &str {
+        let name = self.data_dir.file_name();
+        name.and_then(OsStr::to_str).unwrap_or_default()
+    }
+
     /// Starts its process, unless it runs.
     pub(super) fn start(
         &mut self,
         program: &Program,
         settings: &[String],
+        environment: &[(OsString, OsString)],
     ) -> Result<(), HarnessError> {
         if self.runs() {
             return Ok(());
@@ -172,6 +189,7 @@ impl NodeProcess {
                 command.env_remove(&name);
             }
         }
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.spawn().map_err(self.process_error("started"))?;
         self.lifeline = child.stdin.take();
         self.child = Some(child);
@@ -247,6 +265,19 @@ impl NodeProcess {
         }
     }
 
+    /// How its process ended, if it has.
+    pub(super) fn has_ended(&mut self) -> Result<Option<ExitStatus>, HarnessError> {
+        let Some(child) = &mut self.child else {
+            return Ok(None);
+        };
+        let ended = child.try_wait();
+        let ended = ended.map_err(self.process_error("waited for"))?;
+        if ended.is_some() {
+            self.child = None;
+        }
+        Ok(ended)
+    }
+
     /// Waits until its process has ended, and kills it where that takes longer than the deadline.
     pub(super) async fn ended_by(&mut self, deadline: Instant) -> Result<(), HarnessError> {
         if let Ok(ended) = timeout_at(deadline, self.ended()).await {
@@ -258,29 +289,15 @@ impl NodeProcess {
 
     /// Says so where its process ended though nobody ended it.
     pub(super) fn check_alive(&mut self) -> Result<(), HarnessError> {
-        let Some(child) = &mut self.child else {
-            return Ok(());
-        };
-        let ended = child.try_wait();
-        match ended.map_err(self.process_error("waited for"))? {
+        match self.has_ended()? {
             None => Ok(()),
-            Some(status) => {
-                self.child = None;
-                Err(HarnessError::Died {
-                    node: self.id,
-                    status,
-                    last_line: self.last_line(),
-                    log: self.log.clone(),
-                })
-            }
+            Some(status) => Err(HarnessError::Died {
+                node: self.id,
+                status,
+                last_line: self.last_line(),
+                log: self.log.clone(),
+            }),
         }
-    }
-
-    /// Whether the node says that it is ready.
-    pub(super) async fn is_ready(&self, http: &reqwest::Client) -> bool {
-        let url = format!("http://{}/readyz", self.api.address());
-        let answer = http.get(&url).send().await;
-        answer.is_ok_and(|answer| answer.status().is_success())
     }
 
     /// What to say of one that was waited for in vain.

@@ -50,10 +50,11 @@ impl Link {
             )
         };
         tokio::select! {
-            carried = carried => carried.map(drop),
-            () = self.requests.becomes(FlowFault::Cut) => Ok(()),
-            () = self.answers.becomes(FlowFault::Cut) => Ok(()),
+            carried = carried => return carried.map(drop),
+            () = self.requests.becomes(FlowFault::Cut) => self.requests.hit(),
+            () = self.answers.becomes(FlowFault::Cut) => self.answers.hit(),
         }
+        Ok(())
     }
 }
 
@@ -219,6 +220,7 @@ mod tests {
 
         assert_eq!((second.body, fourth.body), (b"2".to_vec(), b"4".to_vec()));
         assert_eq!(world.proxy.link().answers.lost(), 1);
+        assert_eq!(world.proxy.link().answers.hits(), 1);
         assert_eq!(world.proxy.link().requests.lost(), 0);
     }
 
@@ -229,6 +231,9 @@ mod tests {
         world.proxy.link().set(FlowFault::Cut);
 
         world.connection.receive().await.unwrap_err();
+        let link = world.proxy.link();
+        // Whichever direction sees it first.
+        assert_eq!(link.requests.hits() + link.answers.hits(), 1);
         let mut other = Connection::open(&world.proxy.url()).await.unwrap();
         other.ask("GET", "/", "").await.unwrap_err();
         world.proxy.link().set(FlowFault::None);
@@ -252,6 +257,8 @@ mod tests {
 
             assert_eq!(world.asked.load(Ordering::Relaxed), 1, "{fault:?}");
             assert!(world.connection.receive().now_or_never().is_none());
+            assert_eq!(world.proxy.link().requests.hits(), 1, "{fault:?}");
+            assert_eq!(world.proxy.link().answers.hits(), 0, "{fault:?}");
             world.proxy.link().set(FlowFault::None);
             assert_eq!(world.receive().await, b"2");
         }
@@ -302,6 +309,7 @@ mod tests {
         proxy.link().requests.set(FlowFault::HalfClose);
 
         assert_eq!(node.read(&mut [0; 8]).await.unwrap(), 0, "the end");
+        assert_eq!(proxy.link().requests.hits(), 1);
         node.write_all(b"heard").await.unwrap();
         let mut heard = [0; 5];
         caller.read_exact(&mut heard).await.unwrap();

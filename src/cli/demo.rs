@@ -8,6 +8,7 @@ use super::error::{CliError, Exit};
 use super::output::{Output, Table};
 use super::verify;
 use crate::chaos::{ClusterSize, DemoPlan, DemoVerdict, Ended, Plant, run_demo};
+use crate::history::Report;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,7 +68,7 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, CliError> {
         let kept = kept.display();
         output.note(format_args!("data, logs and history are left in {kept}"));
     }
-    tell_violations(&ended, output);
+    tell_violations(ended.report.as_ref(), output);
     let verdict = ended.summary.verdict;
     output.data(text(&ended), &ended.summary)?;
     match (verdict, ended.failure) {
@@ -79,8 +80,8 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, CliError> {
 }
 
 /// What shows a violation is for people: the summary holds counts only.
-fn tell_violations(ended: &Ended, output: &Output) {
-    let Some(report) = &ended.report else { return };
+pub(super) fn tell_violations(report: Option<&Report>, output: &Output) {
+    let Some(report) = report else { return };
     if !report.violations.is_empty() {
         output.note(verify::text(report).trim_end());
     }
@@ -104,7 +105,7 @@ fn text(ended: &Ended) -> String {
     format!("{verdict}\n{table}")
 }
 
-fn parse_size(text: &str) -> Result<ClusterSize, String> {
+pub(super) fn parse_size(text: &str) -> Result<ClusterSize, String> {
     match text {
         "3" => Ok(ClusterSize::Three),
         "5" => Ok(ClusterSize::Five),

@@ -4,6 +4,7 @@
 mod args;
 mod backup;
 mod can_stop;
+mod chaos;
 mod cluster;
 mod demo;
 mod error;
@@ -63,6 +64,8 @@ enum Verb {
     Serve(serve::Args),
     /// Show that the guarantees hold: real nodes, workers, leader kills and a checker
     Demo(demo::Args),
+    /// Let everything go wrong at once on a cluster of its own, and check every promise
+    Chaos(chaos::Args),
     /// Lease the next values of a sequence
     Lease(lease::Args),
     /// Create, show, list, alter, advance, retire, import and check sequences
@@ -124,6 +127,7 @@ fn run(verb: Verb, output: &Output) -> Result<Exit, CliError> {
     match verb {
         Verb::Serve(args) => serve::run(args),
         Verb::Demo(args) => demo::run(args, output),
+        Verb::Chaos(args) => chaos::run(args, output),
         Verb::Lease(args) => lease::run(&args, output),
         Verb::Sequence(args) => sequence::run(args, output),
         Verb::Cluster(args) => cluster::run(&args, output),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use highwater::chaos::{ClusterSize, Connection, FlowFault, HarnessError, Network};
+use highwater::chaos::{ClusterSize, Connection, Flow, FlowFault, HarnessError, Network};
 use highwater::wire::GrantBody;
 use tokio::time::sleep;
 
@@ -204,7 +204,7 @@ async fn connections_between_nodes_that_are_cut_all_the_time_cost_no_error_and_n
     world.network().set_all(every);
     let lost = |world: &World| {
         let flows = world.network().flows();
-        flows.map(highwater::chaos::Flow::lost).sum::<u64>()
+        flows.iter().map(Flow::lost).sum::<u64>()
     };
     while lost(&world) < setting("FAILOVER_CUT_CONNECTIONS").unwrap_or(50) {
         crowd.wait_until_granted(1).await;

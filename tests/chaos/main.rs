@@ -27,7 +27,7 @@ mod pauses;
 #[cfg(test)]
 mod restore;
 #[cfg(test)]
-mod schedule;
+mod run;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]

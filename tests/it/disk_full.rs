@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use highwater::RangeCount;
-use highwater::chaos::{ClusterSize, LocalCluster, Program};
+use highwater::chaos::{ClusterSize, DiskAction, DiskFault, LocalCluster, Program};
 use highwater::wire::ProblemOutcome;
 
 use crate::load::Load;
 use crate::mounts::{self, SmallDisk};
 use crate::pages::{assert_prints, printing};
-use crate::preload::{Action, Fault, Faults};
+use crate::preload::Faults;
 use crate::world::{
     self, PATIENCE, POLL_INTERVAL, send, wait_until_all_have_the_log, wait_until_it_says,
     wait_until_led_by_another, wait_until_one_ends,
@@ -298,11 +298,11 @@ async fn a_leader_whose_hand_over_comes_to_nothing_leads_on() {
 
     // One follower cannot store a vote, and nobody knows yet; the other one's disk is full as well.
     let (hung, full) = (leader % 3 + 1, (leader + 1) % 3 + 1);
-    faults.plant(Fault {
+    faults.plant(DiskFault {
         call: "fdatasync",
         path: &format!("/node-{hung}/"),
         nth: 1,
-        action: Action::Hang,
+        action: DiskAction::Hang,
     });
     of(&disks, full).fill((FLOOR - 2) * MIB);
     of(&disks, leader).fill((FLOOR - 2) * MIB);

@@ -165,6 +165,21 @@ async fn every_example_of_the_readme_prints_what_it_says() {
 }
 
 #[tokio::test]
+async fn every_command_of_the_page_about_chaos_does_what_it_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = three_nodes(directory.path()).await;
+    let urls = cluster.urls();
+
+    let printing = printing(include_str!("../../docs/chaos.md"));
+
+    assert_eq!(printing.len(), 3, "the page has its commands");
+    for (command, output) in printing {
+        let command = command.replace("http://127.0.0.1:7101", &urls.join(","));
+        assert_prints(directory.path(), &urls.join(","), &command, &output);
+    }
+}
+
+#[tokio::test]
 async fn every_command_of_the_restore_drill_does_what_the_page_says() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

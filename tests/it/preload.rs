@@ -1,59 +1,17 @@
-//! Libraries of ours between a node and the system: compiled from `tests/preload`, and preloaded into nodes.
+//! A library between nodes and the system, preloaded into them: disks that fail when a test says so.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use highwater::chaos::Program;
+use highwater::chaos::{DiskFault, FaultyDisk, Program, compile_faults};
 
 use crate::world::{PATIENCE, POLL_INTERVAL};
 
-/// Compiles a file of `tests/preload` into a library in this directory.
-pub(crate) fn compile(source: &str, directory: &Path) -> PathBuf {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload");
-    let library = directory.join(source).with_extension("so");
-    let said = Command::new("cc")
-        .args([
-            "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o",
-        ])
-        .arg(&library)
-        .arg(from.join(source))
-        .output()
-        .unwrap();
-    assert!(
-        said.status.success(),
-        "{}",
-        String::from_utf8_lossy(&said.stderr)
-    );
-    library
-}
-
-/// What the disk does at a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// One call fails with this errno; later ones succeed.
-    Fail(i32),
-    /// One call fails with it so many milliseconds after it was made.
-    FailLate(i32, u32),
-    /// From this call on all that match wait until the fault is lifted.
-    Hang,
-}
-
-/// A fault of the disk under some nodes: at the `nth` call of this kind on a path with this part, counted from now.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Fault<'a> {
-    pub(crate) call: &'a str,
-    pub(crate) path: &'a str,
-    pub(crate) nth: u32,
-    pub(crate) action: Action,
-}
-
-/// Disks that fail when told so. See `tests/preload/faults.c`.
+/// One disk under all nodes of a directory.
 #[derive(Debug)]
 pub(crate) struct Faults {
     directory: PathBuf,
     library: PathBuf,
-    control: PathBuf,
+    disk: FaultyDisk,
 }
 
 impl Faults {
@@ -61,16 +19,17 @@ impl Faults {
     pub(crate) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
-            library: compile("faults.c", directory),
-            control: directory.join("fault"),
+            library: compile_faults(directory).unwrap(),
+            disk: FaultyDisk::new(directory.join("fault")),
         }
     }
 
     /// The node's program, with the library in it. Every call is written down where that is asked for.
     pub(crate) fn program(&self, settings: &[&str]) -> Program {
+        let (name, control) = self.disk.variable();
         let mut arguments = vec![
             format!("LD_PRELOAD={}", self.library.display()),
-            format!("FAULTS_CONTROL={}", self.control.display()),
+            format!("{}={}", name.display(), control.display()),
         ];
         arguments.extend(settings.iter().map(|setting| (*setting).to_owned()));
         arguments.push(env!("CARGO_BIN_EXE_highwater").to_owned());
@@ -91,36 +50,18 @@ impl Faults {
     }
 
     /// From now on the disk has this fault.
-    pub(crate) fn plant(&self, fault: Fault<'_>) {
-        let Fault {
-            call,
-            path,
-            nth,
-            action,
-        } = fault;
-        let (code, delay_ms) = match action {
-            Action::Fail(code) => (code, 0),
-            Action::FailLate(code, delay_ms) => (code, delay_ms),
-            Action::Hang => (0, 0),
-        };
-        self.lift();
-        let new = self.control.with_extension("new");
-        fs::write(&new, format!("{call} {path} {nth} {code} {delay_ms}\n")).unwrap();
-        fs::rename(new, &self.control).unwrap();
+    pub(crate) fn plant(&self, fault: DiskFault<'_>) {
+        self.disk.plant(fault).unwrap();
     }
 
     /// The disk is whole again, and what hung goes on.
     pub(crate) fn lift(&self) {
-        for file in [self.control.clone(), self.hit()] {
-            if let Err(error) = fs::remove_file(file) {
-                assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-            }
-        }
+        self.disk.lift().unwrap();
     }
 
     /// Whether the fault was met.
     pub(crate) fn is_hit(&self) -> bool {
-        self.hit().exists()
+        self.disk.is_hit()
     }
 
     /// Waits until the fault was met.
@@ -133,9 +74,5 @@ impl Faults {
             );
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-    }
-
-    fn hit(&self) -> PathBuf {
-        self.control.with_extension("hit")
     }
 }

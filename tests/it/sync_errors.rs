@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use highwater::chaos::{ClusterSize, Connection, LocalCluster, Program};
+use highwater::chaos::{ClusterSize, Connection, DiskAction, DiskFault, LocalCluster, Program};
 use highwater::client::{Client, ClientError};
 use highwater::wire::ProblemOutcome;
 use highwater::{RangeCount, SequenceName};
 use tokio::time::timeout;
 
 use crate::load::Load;
-use crate::preload::{Action, Fault, Faults};
+use crate::preload::Faults;
 use crate::world::{
     self, Ended, PATIENCE, POLL_INTERVAL, send, three_nodes_of, wait_until_all_have_the_log,
     wait_until_it_says, wait_until_led_by_another, wait_until_one_ends,
@@ -39,9 +39,9 @@ fn rounds() -> u32 {
     std::env::var("HIGHWATER_TEST_FAULTS").map_or(1, |text| text.parse().unwrap())
 }
 
-fn fail<'a>(call: &'a str, path: &'a str, nth: u32) -> Fault<'a> {
-    let action = Action::Fail(EIO);
-    Fault {
+fn fail<'a>(call: &'a str, path: &'a str, nth: u32) -> DiskFault<'a> {
+    let action = DiskAction::Fail(EIO);
+    DiskFault {
         call,
         path,
         nth,
@@ -210,8 +210,8 @@ async fn a_node_whose_disk_failed_does_not_wait_for_what_nobody_serves() {
     let mut waiting = Connection::open(&url).await.unwrap();
     waiting.ask("GET", "/livez", "").await.unwrap();
     let path = format!("/node-{failing}/");
-    faults.plant(Fault {
-        action: Action::FailLate(EIO, 3_000),
+    faults.plant(DiskFault {
+        action: DiskAction::FailLate(EIO, 3_000),
         ..fail("fdatasync", &path, 1)
     });
 
@@ -246,8 +246,8 @@ async fn one_failed_write_or_sync_of_three_nodes_ends_that_node_and_the_others_g
             leader % 3 + 1
         };
         let path = format!("/node-{node}{path}");
-        faults.plant(Fault {
-            action: Action::Fail(if number == 4 { ENOSPC } else { EIO }),
+        faults.plant(DiskFault {
+            action: DiskAction::Fail(if number == 4 { ENOSPC } else { EIO }),
             ..fail(call, &path, 2)
         });
 
@@ -370,8 +370,8 @@ async fn an_error_that_the_database_sleeps_over_ends_the_node_too() {
 
     let mut last = 0;
     for nth in 1..=rounds() {
-        faults.plant(Fault {
-            action: Action::FailLate(EIO, 500),
+        faults.plant(DiskFault {
+            action: DiskAction::FailLate(EIO, 500),
             ..fail("pwrite", "/sled/db", nth)
         });
         lease_until_one_fails(&client, &sequence, (&faults, "pwrite"), &mut last).await;
@@ -400,8 +400,8 @@ async fn where_the_leaders_disk_hangs_another_node_leads_and_grants() {
     let leader = cluster.leader(PATIENCE).await.unwrap();
     let url = cluster.urls().remove(usize::try_from(leader - 1).unwrap());
 
-    faults.plant(Fault {
-        action: Action::Hang,
+    faults.plant(DiskFault {
+        action: DiskAction::Hang,
         ..fail("fdatasync", &format!("/node-{leader}/"), 1)
     });
     faults.wait_until_hit().await;
@@ -432,8 +432,8 @@ async fn a_leader_with_little_to_do_whose_disk_hangs_hands_over() {
     let client = world::client(&cluster);
     let leader = cluster.leader(PATIENCE).await.unwrap();
 
-    faults.plant(Fault {
-        action: Action::Hang,
+    faults.plant(DiskFault {
+        action: DiskAction::Hang,
         ..fail("fdatasync", &format!("/node-{leader}/"), 1)
     });
     // Its followers are a quorum without it.
@@ -461,8 +461,8 @@ async fn a_followers_hung_disk_costs_nothing_but_its_copy() {
         .urls()
         .remove(usize::try_from(follower - 1).unwrap());
 
-    faults.plant(Fault {
-        action: Action::Hang,
+    faults.plant(DiskFault {
+        action: DiskAction::Hang,
         ..fail("fdatasync", &format!("/node-{follower}/"), 1)
     });
     faults.wait_until_hit().await;
@@ -486,8 +486,8 @@ async fn a_node_whose_disk_hangs_says_so_and_ends_when_it_is_asked_to() {
     let before = client.lease(&sequence, RangeCount::ONE).await.unwrap();
     let url = cluster.urls().remove(0);
 
-    faults.plant(Fault {
-        action: Action::Hang,
+    faults.plant(DiskFault {
+        action: DiskAction::Hang,
         ..fail("fdatasync", "/node-1/", 1)
     });
     let lost = send(
@@ -523,8 +523,8 @@ async fn a_node_that_waits_for_its_vote_to_be_stored_ends_when_it_is_asked_to() 
 
     // The next that it has to store is a vote.
     let voter = leader % 3 + 1;
-    faults.plant(Fault {
-        action: Action::Hang,
+    faults.plant(DiskFault {
+        action: DiskAction::Hang,
         ..fail("fdatasync", &format!("/node-{voter}/"), 1)
     });
     cluster.kill(&[leader]).await.unwrap();

@@ -25,27 +25,76 @@ impl LocalCluster {
     /// [`HarnessError`] where its process cannot be started, or has no id within the limit.
     pub async fn join(&mut self, within: Duration) -> Result<u64, HarnessError> {
         let wait = Wait::at_most(within);
-        // Each node that there ever was has a directory of its own.
-        let before = self.gone.iter().chain(&self.nodes);
-        let number = before.fold(1, |number, _| number + 1);
-        let origin = NodeOrigin::Join(self.urls());
-        let ports = ClaimedPort::claim_two()?;
-        let mut node = NodeProcess::new(&self.directory, number, origin, ports);
-        node.start(&self.program, &self.settings)?;
-        let ready = node.data_dir.join("ready.json");
+        let number = self.begin_to_join()?;
         loop {
-            node.check_alive()?;
-            let id = fs::read(&ready).ok().and_then(|bytes| node_of(&bytes));
-            if let Some(id) = id {
-                node.id = id;
-                self.nodes.push(node);
+            if let Some(id) = self.joined(number).await? {
                 return Ok(id);
             }
-            if wait.is_over() {
+            if wait.is_over()
+                && let Some(node) = self.joining.pop()
+            {
                 return Err(node.not_ready(within));
             }
             sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// Starts one more node, which asks the others to be admitted. It has a number until it has an id.
+    pub(in crate::chaos) fn begin_to_join(&mut self) -> Result<u64, HarnessError> {
+        // Each node that there ever was has a directory of its own.
+        let before = self.gone.iter().chain(&self.nodes).chain(&self.joining);
+        let number = before.fold(1, |number, _| number + 1);
+        let origin = NodeOrigin::Join(self.urls());
+        let ports = ClaimedPort::claim_two()?;
+        let mut node = NodeProcess::new(&self.directory, number, origin, ports);
+        let environment = (self.environment)(node.name());
+        node.start(&self.program, &self.settings, &environment)?;
+        self.joining.push(node);
+        Ok(number)
+    }
+
+    /// The id of the node that began to join under this number, as soon as it has one: from then on it is one of all.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where it ended, or cannot be given its place in the network.
+    pub(in crate::chaos) async fn joined(
+        &mut self,
+        number: u64,
+    ) -> Result<Option<u64>, HarnessError> {
+        let mut joining = self.joining.iter_mut().enumerate();
+        let Some((at, node)) = joining.find(|(_, node)| node.id == number) else {
+            return Ok(None);
+        };
+        node.check_alive()?;
+        let ready = fs::read(node.data_dir.join("ready.json"));
+        let Some(id) = ready.ok().and_then(|bytes| node_of(&bytes)) else {
+            return Ok(None);
+        };
+        let mut node = self.joining.swap_remove(at);
+        node.id = id;
+        self.nodes.push(node);
+        self.move_behind_proxy(id).await?;
+        Ok(Some(id))
+    }
+
+    /// Where the network can be made to fail: starts the node again, by the cluster file, which says where its proxy is.
+    /// From there the others are told that it moved.
+    async fn move_behind_proxy(&mut self, id: u64) -> Result<(), HarnessError> {
+        if self.network.is_none() {
+            return Ok(());
+        }
+        self.kill(&[id]).await?;
+        let proxy = ClaimedPort::claim(1)?.pop();
+        if let (Some(node), Some(network)) = (
+            self.nodes.iter_mut().find(|node| node.id == id),
+            &mut self.network,
+        ) {
+            node.peer_proxy = proxy;
+            node.origin = NodeOrigin::Formation(self.file.clone());
+            network.add(node.peer_port()).await?;
+        }
+        write_cluster_file(&self.file, &self.nodes)?;
+        self.start(&[id])
     }
 
     /// Ends a node that joined, as by kill -9, and starts it again at other addresses.
@@ -87,14 +136,36 @@ impl LocalCluster {
         within: Duration,
     ) -> Result<Option<(ExitStatus, String)>, HarnessError> {
         let wait = Wait::at_most(within);
-        let Some(at) = self.nodes.iter().position(|node| node.id == id) else {
+        let Some(node) = self.nodes.iter_mut().find(|node| node.id == id) else {
             return Ok(None);
         };
-        let mut node = self.nodes.remove(at);
         let status = node.exit_status(wait).await?;
         let ended = status.map(|status| (status, node.last_line()));
-        self.gone.push(node);
+        self.forget(id);
         Ok(ended)
+    }
+
+    /// Counts a node no more that has ended.
+    pub(in crate::chaos) fn forget(&mut self, id: u64) {
+        if let Some(at) = self.nodes.iter().position(|node| node.id == id) {
+            let node = self.nodes.remove(at);
+            self.gone.push(node);
+        }
+    }
+
+    /// How a node's process ended, if it has, and the last line of its log.
+    ///
+    /// # Errors
+    /// [`HarnessError`] where the system does not tell.
+    pub(in crate::chaos) fn ended(
+        &mut self,
+        id: u64,
+    ) -> Result<Option<(ExitStatus, String)>, HarnessError> {
+        let Some(node) = self.nodes.iter_mut().find(|node| node.id == id) else {
+            return Ok(None);
+        };
+        let ended = node.has_ended()?;
+        Ok(ended.map(|status| (status, node.last_line())))
     }
 }
 

@@ -1,16 +1,19 @@
 /*
- * A disk that fails or hangs when a test says so: preloaded into a node, it stands between the node and the kernel.
+ * A disk that fails, hangs, is slow or full when it is told so: preloaded into a node, it stands between the node and the
+ * kernel. `highwater chaos` and the tests compile it.
  *
  * FAULTS_CONTROL names a file. While there is none, every call goes through. Its one line is a fault:
  *
  *     CALL PATH NTH ACTION DELAY_MS
  *
- * CALL     write, pwrite, fsync, fdatasync or sync_file_range
+ * CALL     write, pwrite, fsync, fdatasync or sync_file_range, or several of them with commas between
  * PATH     a part of the file's path
  * NTH      which of the matching calls since the file was put there, from 1 on
  * ACTION   an errno: that one call fails with it, and the file is renamed to FAULTS_CONTROL.hit, so that no other does;
- *          or 0: this and all later matching calls wait until the file is gone, and FAULTS_CONTROL.hit is made
- * DELAY_MS how long the call takes before it fails
+ *          or an errno below zero: this and all later matching calls fail with it until the file is gone;
+ *          or 0: this and all later matching calls wait until the file is gone.
+ *          These two make FAULTS_CONTROL.hit
+ * DELAY_MS how long the call takes before it fails; for 0, how long each call waits at most, where that is not 0
  *
  * FAULTS_TRACE, if set, names a file that gets a line "CALL PATH" for every call on a path below FAULTS_ROOT, and a line
  * "failed PATH" where one is about to fail.
@@ -68,6 +71,14 @@ static long number_of(const struct stat *control) {
     return number;
 }
 
+/* Whether the call is one of those in the list. */
+static int is_one_of(const char *call, char *list) {
+    char *rest = NULL;
+    for (char *one = strtok_r(list, ",", &rest); one; one = strtok_r(NULL, ",", &rest))
+        if (strcmp(one, call) == 0) return 1;
+    return 0;
+}
+
 /* Returns the errno that the call fails with, or 0. */
 static int fault(const char *call, int fd) {
     const char *control = getenv("FAULTS_CONTROL");
@@ -80,24 +91,26 @@ static int fault(const char *call, int fd) {
     trace(call, path);
     if (!is_there) return 0;
 
-    char line[4200] = "", wanted[32], part[4096];
+    char line[4200] = "", wanted[64], part[4096];
     long nth, delay;
     int action;
     int file = syscall(SYS_openat, AT_FDCWD, control, O_RDONLY | O_CLOEXEC, 0);
     if (file < 0) return 0;
     ssize_t length = syscall(SYS_read, file, line, sizeof line - 1);
     syscall(SYS_close, file);
-    if (length <= 0 || sscanf(line, "%31s %4095s %ld %d %ld", wanted, part, &nth, &action, &delay) != 5) return 0;
-    if (strcmp(wanted, call) != 0 || !strstr(path, part)) return 0;
+    if (length <= 0 || sscanf(line, "%63s %4095s %ld %d %ld", wanted, part, &nth, &action, &delay) != 5) return 0;
+    if (!is_one_of(call, wanted) || !strstr(path, part)) return 0;
 
     long number = number_of(&found);
     char hit[4200];
     snprintf(hit, sizeof hit, "%s.hit", control);
-    if (action == 0) {
+    if (action <= 0) {
         if (number < nth) return 0;
         int made = syscall(SYS_openat, AT_FDCWD, hit, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         if (0 <= made) syscall(SYS_close, made);
-        while (stat(control, &found) == 0) pause_ms(5);
+        if (action < 0) return -action;
+        if (delay) pause_ms(delay);
+        else while (stat(control, &found) == 0) pause_ms(5);
         return 0;
     }
     if (number != nth || rename(control, hit) != 0) return 0;
