@@ -13,10 +13,17 @@ use crate::settings::{program, setting};
 use crate::world::World;
 
 /// Seeds that found something, and what. When processes do what is not the seed's, so one run of it may find nothing again.
-const FOUND: [(u64, &str); 1] = [(
-    3,
-    "the harness removed a member while another had no directory, and then took one of two; it harmed a node that was to be promoted",
-)];
+const FOUND: [(u64, &str); 2] = [
+    (
+        3,
+        "the harness removed a member while another had no directory, and then took one of two; it harmed a node that was to be \
+         promoted; a node read the cluster file while it was written",
+    ),
+    (
+        15,
+        "a node that stood still for longer than its start may take gave that up when it went on",
+    ),
+];
 /// Shorter than one round of all kinds, which a run goes on for.
 const SECONDS: u64 = 12;
 

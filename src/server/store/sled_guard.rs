@@ -17,6 +17,8 @@ pub(super) const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 /// How much longer either may take for each gigabyte.
 const TIME_MAX_PER_GIB: Duration = Duration::from_secs(1);
+/// Into how many parts either is divided.
+const SLICES: u32 = 50;
 /// The thread on which sled opens. Its panics, and those of sled's own threads meanwhile, are errors.
 const OPEN_THREAD: &str = "store-open";
 
@@ -42,7 +44,7 @@ pub(super) fn guarded<T: Send + 'static>(
         .name(OPEN_THREAD.to_owned())
         .spawn(thread)
         .map_err(StoreError::io("start a thread for", path))?;
-    match answered.recv_timeout(limit) {
+    match in_slices(limit, |slice| answered.recv_timeout(slice)) {
         Ok(Ok(result)) => result,
         Ok(Err(panicked)) => Err(StoreError::DatabaseDamaged {
             path: path.to_path_buf(),
@@ -57,6 +59,21 @@ pub(super) fn guarded<T: Send + 'static>(
             limit,
         }),
     }
+}
+
+/// Waits for this long. What a process stands still meanwhile (it is stopped, or its machine is suspended) is no time that
+/// sled had, and counts as one slice however long it is.
+fn in_slices<T>(
+    limit: Duration,
+    mut wait: impl FnMut(Duration) -> Result<T, mpsc::RecvTimeoutError>,
+) -> Result<T, mpsc::RecvTimeoutError> {
+    for _ in 0..SLICES {
+        match wait(limit / SLICES) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            answered => return answered,
+        }
+    }
+    Err(mpsc::RecvTimeoutError::Timeout)
 }
 
 /// sled's own threads hold its lock for a moment after the last handle of an earlier store in this process is gone.
@@ -77,6 +94,27 @@ pub(super) fn wait_until_unlocked(file: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // A node that was stopped while it started, for longer than that may take, did not come back by itself.
+    #[test]
+    fn a_standstill_counts_as_one_part_of_the_time_however_long_it_is() {
+        let limit = Duration::from_secs(5);
+        let mut waited = Vec::new();
+
+        let answer = in_slices(limit, |slice| {
+            waited.push(slice);
+            // Each may have lasted for hours.
+            match waited.len() {
+                3 => Ok("it is open"),
+                _ => Err(mpsc::RecvTimeoutError::Timeout),
+            }
+        });
+
+        assert_eq!(answer, Ok("it is open"));
+        assert_eq!(waited, [limit / SLICES; 3]);
+        let never = in_slices(limit, |_| Err::<(), _>(mpsc::RecvTimeoutError::Timeout));
+        assert_eq!(never, Err(mpsc::RecvTimeoutError::Timeout));
+    }
 
     #[test]
     fn what_hangs_is_given_up_at_its_limit_and_more_data_has_more_time() {
