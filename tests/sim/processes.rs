@@ -171,8 +171,11 @@ fn library(directory: &Path) -> PathBuf {
     library
 }
 
-/// Seeds among which a kind of fault does not happen show less than they say.
-pub(super) fn check_that_faults_happened(ended: &[Ended]) {
+/// So many seeds have every kind of fault among them.
+const SEEDS_OF_ALL_KINDS: usize = 50;
+
+/// Says what happened in them. Many seeds without a kind of fault would show less than they say.
+pub(super) fn tally(ended: &[Ended]) {
     let happened = |kind: &str| -> u64 {
         let counts = ended
             .iter()
@@ -194,5 +197,6 @@ pub(super) fn check_that_faults_happened(ended: &[Ended]) {
         ended.len(),
         counts.join(", ")
     );
-    assert!(missing.is_empty(), "no seed had {missing:?}");
+    let are_few = ended.len() < SEEDS_OF_ALL_KINDS;
+    assert!(are_few || missing.is_empty(), "no seed had {missing:?}");
 }
