@@ -10,16 +10,16 @@ const SEEDS_MAX: u64 = 200;
 const FOUND_BY: [(Bug, u64); 13] = [
     (Bug::RangeEnd, 1),
     (Bug::ReplyBeforeCommit, 1),
-    (Bug::BatchRenumbered, 1),
+    (Bug::BatchRenumbered, 4),
     (Bug::SessionsNotInSnapshot, 1),
     (Bug::KeyForgotten, 1),
     (Bug::VoteNotSynced, 1),
-    (Bug::TruncateNotSynced, 1),
-    (Bug::WipedNodeVotes, 1),
+    (Bug::TruncateNotSynced, 38),
+    (Bug::WipedNodeVotes, 9),
     (Bug::StateTimeFromClock, 1),
     (Bug::HashOrder, 1),
     (Bug::ReadUnproved, 1),
-    (Bug::UnknownToldAsRefused, 1),
+    (Bug::UnknownToldAsRefused, 24),
     (Bug::LinkNotReopened, 1),
 ];
 
