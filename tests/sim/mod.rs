@@ -35,8 +35,8 @@ fn one_seed_holds() {
 fn fifty_seeds_hold() {
     let first = processes::setting("FIRST").unwrap_or(1);
     let seeds = processes::setting("SEEDS").unwrap_or(50);
-    let seeds: Vec<u64> = (first..first + seeds).collect();
-    let ended = processes::run_all(&seeds, None);
+    let seeds: Vec<_> = (first..first + seeds).map(|seed| (seed, None)).collect();
+    let ended = processes::run_all(&seeds);
 
     let broken: Vec<String> = ended
         .iter()
@@ -49,7 +49,7 @@ fn fifty_seeds_hold() {
 
 #[test]
 fn a_seed_gives_the_same_trace_again_and_another_one_another() {
-    let traces = [7, 7, 8].map(|seed| processes::run_one(seed, None).trace);
+    let traces = [7, 7, 8].map(|seed| processes::run_one(seed).trace);
 
     assert!(traces[0].contains("granted"));
     assert!(traces[0] == traces[1], "{}\n\n{}", traces[0], traces[1]);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::faults::Fault;
 use super::run::Run;
-use crate::planted::PLANTED;
+use crate::planted::{Bug, PLANTED};
 
 /// Where a process tells what it saw.
 const TOLD: &str = "HIGHWATER_TEST_SIM_TOLD";
@@ -22,6 +22,7 @@ const SEED: &str = "HIGHWATER_TEST_SIM_SEED";
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
     pub(super) seed: u64,
+    pub(super) bug: Option<Bug>,
     pub(super) holds: bool,
     pub(super) told: Told,
     /// What the process said, where it does not hold.
@@ -80,21 +81,21 @@ pub(super) fn tell(run: &Run) {
     .unwrap();
 }
 
-/// Runs one seed, with a bug planted where one is named.
-pub(super) fn run_one(seed: u64, bug: Option<&str>) -> Ended {
+/// Runs one seed.
+pub(super) fn run_one(seed: u64) -> Ended {
     let directory = tempfile::tempdir().unwrap();
-    run_with(&library(directory.path()), seed, bug)
+    run_with(&library(directory.path()), seed, None)
 }
 
-/// Runs seeds, as many at once as there are processors.
-pub(super) fn run_all(seeds: &[u64], bug: Option<&str>) -> Vec<Ended> {
+/// Runs seeds, each with a bug planted where one is named, as many at once as there are processors.
+pub(super) fn run_all(seeds: &[(u64, Option<Bug>)]) -> Vec<Ended> {
     let directory = tempfile::tempdir().unwrap();
     let library = library(directory.path());
     let (left, ended) = (Mutex::new(seeds.iter()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(|| {
-                while let Some(seed) = next(&left) {
+                while let Some((seed, bug)) = next(&left) {
                     let one = run_with(&library, seed, bug);
                     ended.lock().unwrap().push(one);
                 }
@@ -106,7 +107,7 @@ pub(super) fn run_all(seeds: &[u64], bug: Option<&str>) -> Vec<Ended> {
     ended
 }
 
-fn next(left: &Mutex<std::slice::Iter<'_, u64>>) -> Option<u64> {
+fn next<T: Copy>(left: &Mutex<std::slice::Iter<'_, T>>) -> Option<T> {
     left.lock().unwrap().next().copied()
 }
 
@@ -118,15 +119,15 @@ pub(super) struct Outcome {
 }
 
 /// Runs another test of this program, with a bug planted where one is named.
-pub(super) fn run_test(test: &str, bug: Option<&str>) -> Outcome {
+pub(super) fn run_test(test: &str, bug: Option<Bug>) -> Outcome {
     run_in(&mut command(test, bug))
 }
 
-fn command(test: &str, bug: Option<&str>) -> Command {
+fn command(test: &str, bug: Option<Bug>) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]);
     match bug {
-        Some(bug) => command.env(PLANTED, bug),
+        Some(bug) => command.env(PLANTED, bug.name()),
         None => command.env_remove(PLANTED),
     };
     command
@@ -140,7 +141,7 @@ fn run_in(command: &mut Command) -> Outcome {
     }
 }
 
-fn run_with(library: &Path, seed: u64, bug: Option<&str>) -> Ended {
+fn run_with(library: &Path, seed: u64, bug: Option<Bug>) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     let mut command = command("server::sim::one_seed_holds", bug);
     command
@@ -151,6 +152,7 @@ fn run_with(library: &Path, seed: u64, bug: Option<&str>) -> Ended {
     let told = fs::read_to_string(directory.path().join("told")).unwrap_or_default();
     Ended {
         seed,
+        bug,
         // A task that panics on a simulated machine ends that task only, where it would end the process.
         holds: success && !said.contains("panicked at"),
         told: serde_json::from_str(&told).unwrap_or_default(),
