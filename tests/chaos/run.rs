@@ -13,7 +13,7 @@ use crate::settings::{program, setting};
 use crate::world::World;
 
 /// Seeds that found something, and what. When processes do what is not the seed's, so one run of it may find nothing again.
-const FOUND: [(u64, &str); 2] = [
+const FOUND: [(u64, &str); 3] = [
     (
         3,
         "the harness removed a member while another had no directory, and then took one of two; it harmed a node that was to be \
@@ -22,6 +22,10 @@ const FOUND: [(u64, &str); 2] = [
     (
         15,
         "a node that stood still for longer than its start may take gave that up when it went on",
+    ),
+    (
+        38,
+        "the harness removed a voter while another was harmed and not replaced yet, which the cluster refused",
     ),
 ];
 /// Shorter than one round of all kinds, which a run goes on for.

@@ -28,6 +28,7 @@ enum Start {
 impl Stage<'_> {
     /// A node is killed, its directory harmed, and the node started again. Refused, it is replaced.
     pub(super) async fn harm(&self, victim: Victim, harm: Harm) -> Result<Seen, HarnessError> {
+        let _changing = self.changing.lock().await;
         let Some(held) = self.take(victim, Claim::Alone).await else {
             return Ok(Seen::Not("no node was free for it".to_owned()));
         };
@@ -76,6 +77,7 @@ impl Stage<'_> {
         way_out: WayOut,
     ) -> Result<Seen, HarnessError> {
         let _alone = self.quiet.write().await;
+        let _changing = self.changing.lock().await;
         let Some(held) = self.take(victim, Claim::Alone).await else {
             return Ok(Seen::Not("no node was free for it".to_owned()));
         };

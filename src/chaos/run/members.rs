@@ -73,9 +73,9 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Puts a new node in the place of one that will not run again.
+    /// Puts a new node in the place of one that will not run again. Its caller holds `changing`, from before it was harmed: until
+    /// then no other voter may go.
     pub(super) async fn replace(&self, old: u64) -> Result<(), HarnessError> {
-        let _changing = self.changing.lock().await;
         if let Some(held) = self.join().await? {
             let new = held.node;
             self.say(format_args!("node {new} replaces node {old}"));
