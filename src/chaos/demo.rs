@@ -17,7 +17,7 @@ use super::cluster::{ClusterSize, LocalCluster};
 use super::node::Program;
 use super::recorder::{Progress, Recorder};
 use super::signals::interrupted;
-use super::summary::{DemoVerdict, Ended, Summary};
+use super::summary::{Ended, RunVerdict, Summary};
 use super::worker::Worker;
 use crate::client::{Client, Grant};
 use crate::history::{Checker, GapRule, LeaseOutcome, Line, Operation, Report, Source, Verdict};
@@ -63,7 +63,7 @@ pub(crate) enum Plant {
 }
 
 /// Runs the demo to its verdict. `tell` is given a line now and then about how it goes.
-pub(crate) async fn run_demo(plan: &DemoPlan, tell: &dyn Fn(String)) -> Ended {
+pub(crate) async fn run_demo(plan: &DemoPlan, tell: &dyn Fn(String)) -> Ended<Summary> {
     let started = Instant::now();
     let kills = Cell::new(0);
     let directory = tempfile::Builder::new()
@@ -87,9 +87,9 @@ pub(crate) async fn run_demo(plan: &DemoPlan, tell: &dyn Fn(String)) -> Ended {
     };
     let (report, failure) = outcome;
     let verdict = match (report.as_ref().map(Report::verdict), &failure) {
-        (Some(Verdict::Violated), _) => DemoVerdict::Violated,
-        (Some(Verdict::Holds), None) => DemoVerdict::Holds,
-        (Some(Verdict::Holds), Some(_)) | (None, _) => DemoVerdict::HarnessFailure,
+        (Some(Verdict::Violated), _) => RunVerdict::Violated,
+        (Some(Verdict::Holds), None) => RunVerdict::Holds,
+        (Some(Verdict::Holds), Some(_)) | (None, _) => RunVerdict::HarnessFailure,
     };
     let count = |of: fn(&Report) -> u64| report.as_ref().map_or(0, of);
     let summary = Summary {

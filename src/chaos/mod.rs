@@ -37,7 +37,7 @@ pub use worker::Worker;
 
 pub(crate) use demo::{DemoPlan, Plant, run_demo};
 pub(crate) use run::{
-    ChaosEnded, ChaosPlan, ChaosPlant, Kind, LeftOut, Need, Place, Schedule, TargetPlan, run_chaos,
-    run_target,
+    ChaosPlan, ChaosPlant, ChaosSummary, Kind, LeftOut, Need, Place, Schedule, TargetPlan,
+    run_chaos, run_target,
 };
-pub(crate) use summary::{DemoVerdict, Ended};
+pub(crate) use summary::{Ended, RunVerdict, Summary};

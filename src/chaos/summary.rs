@@ -1,5 +1,6 @@
-//! What a demo comes to.
+//! What a run comes to: a demo's, or that of `highwater chaos`.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -7,10 +8,10 @@ use serde::Serialize;
 use super::HarnessError;
 use crate::history::Report;
 
-/// How the demo ended, in one word.
+/// How the run ended, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum DemoVerdict {
+pub(crate) enum RunVerdict {
     /// All guarantees held.
     Holds,
     /// One did not.
@@ -19,11 +20,21 @@ pub(crate) enum DemoVerdict {
     HarnessFailure,
 }
 
-/// What came out.
+impl fmt::Display for RunVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Holds => "holds",
+            Self::Violated => "violated",
+            Self::HarnessFailure => "harness failure",
+        })
+    }
+}
+
+/// What came out of a demo.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// In one word.
-    pub(crate) verdict: DemoVerdict,
+    pub(crate) verdict: RunVerdict,
     /// Ranges granted.
     pub(crate) grants: u64,
     /// Leases without an answer.
@@ -40,11 +51,11 @@ pub(crate) struct Summary {
     pub(crate) seconds: f64,
 }
 
-/// The end of a demo.
+/// The end of a run.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct Ended<S> {
     /// What came out.
-    pub(crate) summary: Summary,
+    pub(crate) summary: S,
     /// What the checker found; none where there is no history.
     pub(crate) report: Option<Report>,
     /// What went wrong with the run itself.

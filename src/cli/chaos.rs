@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::args::parse_duration;
-use super::demo::{parse_size, tell_violations};
+use super::demo::{conclude, parse_size};
 use super::error::{CliError, Exit};
 use super::output::{Output, Table};
 use crate::chaos::{
-    ChaosEnded, ChaosPlan, ChaosPlant, ClusterSize, DemoVerdict, HarnessError, Kind, LeftOut, Need,
+    ChaosPlan, ChaosPlant, ChaosSummary, ClusterSize, Ended, HarnessError, Kind, LeftOut, Need,
     Place, Schedule, TargetPlan, run_chaos, run_target,
 };
 use crate::sequence::SequenceName;
@@ -90,19 +90,8 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, CliError> {
     } else {
         runtime.block_on(run_target(&target_plan(args), &tell))
     };
-    if let Some(kept) = &ended.kept {
-        let kept = kept.display();
-        output.note(format_args!("data, logs and history are left in {kept}"));
-    }
-    tell_violations(ended.report.as_ref(), output);
-    let verdict = ended.summary.verdict;
-    output.data(text(&ended), &ended.summary)?;
-    match (verdict, ended.failure) {
-        (DemoVerdict::Violated, _) => Ok(Exit::VerificationFailed),
-        (DemoVerdict::HarnessFailure, Some(failure)) => Err(failure.into()),
-        (DemoVerdict::HarnessFailure, None) => Ok(Exit::Internal),
-        (DemoVerdict::Holds, _) => Ok(Exit::Ok),
-    }
+    let (verdict, text) = (ended.summary.verdict, text(&ended));
+    conclude(ended, (verdict, text), output)
 }
 
 fn plan(args: Args) -> Result<ChaosPlan, CliError> {
@@ -189,13 +178,9 @@ fn repeat(schedule: &Schedule, size: ClusterSize, chosen: &[Chosen]) -> String {
     command
 }
 
-fn text(ended: &ChaosEnded) -> String {
+fn text(ended: &Ended<ChaosSummary>) -> String {
     let summary = &ended.summary;
-    let verdict = match summary.verdict {
-        DemoVerdict::Holds => "holds",
-        DemoVerdict::Violated => "violated",
-        DemoVerdict::HarnessFailure => "harness failure",
-    };
+    let verdict = summary.verdict;
     let mut faults = Table::new().row(["FAULT", "HAPPENED", "TRIED", "WHAT"]);
     for covered in &summary.faults {
         let (happened, tried) = (covered.happened.to_string(), covered.tried.to_string());

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::args::parse_duration;
 use super::error::{CliError, Exit};
 use super::output::{Output, Table};
 use super::verify;
-use crate::chaos::{ClusterSize, DemoPlan, DemoVerdict, Ended, Plant, run_demo};
+use crate::chaos::{ClusterSize, DemoPlan, Ended, Plant, RunVerdict, Summary, run_demo};
 use crate::history::Report;
 
 const EXAMPLES: &str = "\
@@ -64,36 +66,41 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, CliError> {
         .build()
         .map_err(|source| CliError::Runtime { source })?
         .block_on(run_demo(&plan, &|line| output.note(line)));
+    let (verdict, text) = (ended.summary.verdict, text(&ended));
+    conclude(ended, (verdict, text), output)
+}
+
+/// Shows what a run came to, which is also the exit code.
+pub(super) fn conclude<S: Serialize>(
+    ended: Ended<S>,
+    (verdict, text): (RunVerdict, String),
+    output: &Output,
+) -> Result<Exit, CliError> {
     if let Some(kept) = &ended.kept {
         let kept = kept.display();
         output.note(format_args!("data, logs and history are left in {kept}"));
     }
     tell_violations(ended.report.as_ref(), output);
-    let verdict = ended.summary.verdict;
-    output.data(text(&ended), &ended.summary)?;
+    output.data(text, &ended.summary)?;
     match (verdict, ended.failure) {
-        (DemoVerdict::Violated, _) => Ok(Exit::VerificationFailed),
-        (DemoVerdict::HarnessFailure, Some(failure)) => Err(failure.into()),
-        (DemoVerdict::HarnessFailure, None) => Ok(Exit::Internal),
-        (DemoVerdict::Holds, _) => Ok(Exit::Ok),
+        (RunVerdict::Violated, _) => Ok(Exit::VerificationFailed),
+        (RunVerdict::HarnessFailure, Some(failure)) => Err(failure.into()),
+        (RunVerdict::HarnessFailure, None) => Ok(Exit::Internal),
+        (RunVerdict::Holds, _) => Ok(Exit::Ok),
     }
 }
 
 /// What shows a violation is for people: the summary holds counts only.
-pub(super) fn tell_violations(report: Option<&Report>, output: &Output) {
+fn tell_violations(report: Option<&Report>, output: &Output) {
     let Some(report) = report else { return };
     if !report.violations.is_empty() {
         output.note(verify::text(report).trim_end());
     }
 }
 
-fn text(ended: &Ended) -> String {
+fn text(ended: &Ended<Summary>) -> String {
     let summary = &ended.summary;
-    let verdict = match summary.verdict {
-        DemoVerdict::Holds => "holds",
-        DemoVerdict::Violated => "violated",
-        DemoVerdict::HarnessFailure => "harness failure",
-    };
+    let verdict = summary.verdict;
     let table = Table::new()
         .row(["grants", &summary.grants.to_string()])
         .row(["unknown", &summary.unknown.to_string()])

@@ -54,6 +54,17 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
+    fn new(
+        (reads, writes): (impl Reads + 'static, impl Writes + 'static),
+        peer: SocketAddr,
+    ) -> Self {
+        Self {
+            reads: Box::new(reads),
+            writes: Box::new(writes),
+            peer,
+        }
+    }
+
     /// Connects to an address.
     ///
     /// # Errors
@@ -76,12 +87,7 @@ impl TryFrom<TcpStream> for Socket {
         // A heartbeat that waits for the previous one's acknowledgement comes too late.
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
-        let (reads, writes) = stream.into_split();
-        Ok(Self {
-            reads: Box::new(reads),
-            writes: Box::new(writes),
-            peer,
-        })
+        Ok(Self::new(stream.into_split(), peer))
     }
 }
 
@@ -91,12 +97,7 @@ impl TryFrom<turmoil::net::TcpStream> for Socket {
 
     fn try_from(stream: turmoil::net::TcpStream) -> io::Result<Self> {
         let peer = stream.peer_addr()?;
-        let (reads, writes) = stream.into_split();
-        Ok(Self {
-            reads: Box::new(reads),
-            writes: Box::new(writes),
-            peer,
-        })
+        Ok(Self::new(stream.into_split(), peer))
     }
 }
 

@@ -37,6 +37,7 @@ use super::cluster::{ClusterSize, LocalCluster};
 use super::node::Program;
 use super::recorder::Progress;
 use super::signals::interrupted;
+use super::summary::Ended;
 use super::worker::Worker;
 use crate::client::Client;
 use crate::history::Line;
@@ -46,7 +47,7 @@ use crate::wire::CreateBody;
 pub(crate) use kind::{Kind, Need};
 pub(crate) use place::Place;
 pub(crate) use schedule::Schedule;
-pub(crate) use summary::{ChaosEnded, LeftOut};
+pub(crate) use summary::{ChaosSummary, LeftOut};
 pub(crate) use target::{TargetPlan, run_target};
 
 /// Sequences that are leased from: their names, and where they start.
@@ -89,7 +90,7 @@ pub(crate) enum ChaosPlant {
 }
 
 /// Runs the plan to its verdict. `tell` is given a line about each thing that happens.
-pub(crate) async fn run_chaos(plan: &ChaosPlan, tell: &dyn Fn(String)) -> ChaosEnded {
+pub(crate) async fn run_chaos(plan: &ChaosPlan, tell: &dyn Fn(String)) -> Ended<ChaosSummary> {
     let started = Instant::now();
     let (recorded, kept) = run_at(&plan.place, async |path| run_in(plan, path, tell).await).await;
     let about = About {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::recording::{Played, Recorded};
 use super::summary::verdict;
 use crate::chaos::HarnessError;
-use crate::chaos::summary::DemoVerdict;
+use crate::chaos::summary::RunVerdict;
 
 /// What was asked for.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,7 @@ pub(super) async fn run_at(
         Err(error) => return failed(HarnessError::file(&std::env::temp_dir(), "written")(error)),
     };
     let recorded = run(directory.path()).await;
-    let held = verdict(&recorded) == DemoVerdict::Holds;
+    let held = verdict(&recorded) == RunVerdict::Holds;
     let kept = (!held).then(|| directory.keep());
     (recorded, kept)
 }

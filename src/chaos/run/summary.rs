@@ -9,8 +9,7 @@ use tokio::time::Instant;
 use super::coverage::{Covered, Tally};
 use super::kind::Kind;
 use super::recording::Recorded;
-use crate::chaos::HarnessError;
-use crate::chaos::summary::DemoVerdict;
+use crate::chaos::summary::{Ended, RunVerdict};
 use crate::history::{Report, Verdict};
 
 /// A kind that could not be had here.
@@ -26,7 +25,7 @@ pub(crate) struct LeftOut {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ChaosSummary {
     /// In one word.
-    pub(crate) verdict: DemoVerdict,
+    pub(crate) verdict: RunVerdict,
     /// What makes the same schedule, where there is one.
     pub(crate) seed: Option<u64>,
     /// The command that does it again.
@@ -56,19 +55,6 @@ pub(crate) struct ChaosSummary {
     pub(crate) seconds: f64,
 }
 
-/// The end of a run.
-#[derive(Debug)]
-pub(crate) struct ChaosEnded {
-    /// What came out.
-    pub(crate) summary: ChaosSummary,
-    /// What the checker found; none where there is no history.
-    pub(crate) report: Option<Report>,
-    /// What went wrong with the run itself.
-    pub(crate) failure: Option<HarnessError>,
-    /// The directory with data, logs and history, where it is left for a look.
-    pub(crate) kept: Option<PathBuf>,
-}
-
 /// What is known of a run beside what it saw.
 pub(super) struct About {
     pub(super) seed: Option<u64>,
@@ -79,7 +65,7 @@ pub(super) struct About {
 
 impl About {
     /// What a run comes to that began then.
-    pub(super) fn ended(self, recorded: Recorded, started: Instant) -> ChaosEnded {
+    pub(super) fn ended(self, recorded: Recorded, started: Instant) -> Ended<ChaosSummary> {
         let verdict = verdict(&recorded);
         let (report, played) = recorded;
         let count = |of: fn(&Report) -> u64| report.as_ref().map_or(0, of);
@@ -100,7 +86,7 @@ impl About {
             healing_seconds: played.healed.map(|healed| seconds(healed.took)),
             seconds: seconds(started.elapsed()),
         };
-        ChaosEnded {
+        Ended {
             summary,
             report,
             failure: played.failure,
@@ -110,11 +96,11 @@ impl About {
 }
 
 /// In one word: what broke a promise counts more than what went wrong with the run.
-pub(super) fn verdict((report, played): &Recorded) -> DemoVerdict {
+pub(super) fn verdict((report, played): &Recorded) -> RunVerdict {
     match (report.as_ref().map(Report::verdict), &played.failure) {
-        (Some(Verdict::Violated), _) => DemoVerdict::Violated,
-        _ if !played.findings.is_empty() => DemoVerdict::Violated,
-        (Some(Verdict::Holds), None) => DemoVerdict::Holds,
-        (Some(Verdict::Holds), Some(_)) | (None, _) => DemoVerdict::HarnessFailure,
+        (Some(Verdict::Violated), _) => RunVerdict::Violated,
+        _ if !played.findings.is_empty() => RunVerdict::Violated,
+        (Some(Verdict::Holds), None) => RunVerdict::Holds,
+        (Some(Verdict::Holds), Some(_)) | (None, _) => RunVerdict::HarnessFailure,
     }
 }

@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::healing::{HEALED_WITHIN, Healed, Nodes, one_state};
 use super::place::{Place, run_at};
 use super::recording::{Played, Users, record};
-use super::summary::{About, ChaosEnded};
+use super::summary::{About, ChaosSummary};
 use crate::chaos::HarnessError;
 use crate::chaos::recorder::Progress;
 use crate::chaos::signals::interrupted;
+use crate::chaos::summary::Ended;
 use crate::chaos::worker::Worker;
 use crate::client::Client;
 use crate::history::Line;
@@ -42,7 +43,7 @@ pub(crate) struct TargetPlan {
 }
 
 /// Has workers lease, and judges what they saw. `tell` is given a line now and then about how it goes.
-pub(crate) async fn run_target(plan: &TargetPlan, tell: &dyn Fn(String)) -> ChaosEnded {
+pub(crate) async fn run_target(plan: &TargetPlan, tell: &dyn Fn(String)) -> Ended<ChaosSummary> {
     let started = Instant::now();
     let run = async |directory: &Path| {
         record(&plan.place.history(directory), async |progress, lines| {
