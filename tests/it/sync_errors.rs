@@ -113,7 +113,8 @@ async fn the_library_stands_between_a_node_and_every_write_and_sync() {
         .lease(&sequence, RangeCount::ONE)
         .await
         .unwrap();
-    drop(cluster);
+    // So that the database has what the journal has.
+    cluster.stop_all(PATIENCE).await.unwrap();
 
     let node = directory.path().join("node-1");
     let calls = fs::read_to_string(calls).unwrap();

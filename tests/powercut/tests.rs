@@ -143,7 +143,13 @@ fn needed() -> Vec<(Omission, Vec<&'static str>)> {
         (Omission::Database, DATABASE_LACKS.to_vec()),
         (
             Omission::Slots,
-            vec!["but the snapshot ends at", ".snapshot is missing"],
+            vec![
+                "superblock is damaged",
+                "the log ends at",
+                "the snapshot ends at",
+                ".snapshot is missing",
+                "wrong: ",
+            ],
         ),
         (Omission::Configuration, vec!["sled does not open"]),
         (

@@ -3,20 +3,22 @@
 //! sled's `flush` hands pages to the operating system but does not make them durable (sled#1452), so every
 //! change is followed by `flush` and then by `sync_data` on our own handle of its file. Between two of these the
 //! changes are few against a segment, because sled reuses segments on the strength of its own barrier. A value
-//! is never so large that sled moves it to a file of its own. `flush_every_ms` is off: only the writer flushes.
+//! is never so large that sled moves it to a file of its own. `flush_every_ms` is off: only the writer flushes. It does so
+//! for many groups at once, which `journal` keeps until then.
 
 use std::fs;
 use std::io;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::error::StoreError;
 use super::files;
 use super::frame::{self, FrameError};
 #[cfg(test)]
-use super::medium::Bytes;
+use super::medium::Value;
 use super::medium::{Medium, SEGMENT_BYTES};
 use super::probe::{Probe, Step};
 use super::record::{self, Record, RecordError};
@@ -51,6 +53,21 @@ impl MetaKey {
             Self::Committed => "committed",
         }
     }
+
+    /// What stands for it in the journal.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Vote => 0,
+            Self::Purged => 1,
+            Self::Committed => 2,
+        }
+    }
+
+    /// The one that a code stands for.
+    pub(super) fn of(code: u8) -> Option<Self> {
+        let all = [Self::Vote, Self::Purged, Self::Committed];
+        all.into_iter().find(|key| key.code() == code)
+    }
 }
 
 /// The open database. It is closed when the last clone of its `Arc` is dropped, which then shows at `closed`.
@@ -72,8 +89,8 @@ impl std::fmt::Debug for Database {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Records that are written, or removed.
-    pub(super) log: Vec<(u64, Option<Vec<u8>>)>,
-    pub(super) meta: Vec<(MetaKey, Vec<u8>)>,
+    pub(super) log: Vec<(u64, Option<Bytes>)>,
+    pub(super) meta: Vec<(MetaKey, Bytes)>,
     operations: usize,
     cost: usize,
 }
@@ -85,17 +102,52 @@ impl Changes {
         self.operations + 2 <= CHANGES_OPERATIONS_MAX && with_it <= CHANGES_BYTES_MAX
     }
 
+    /// Whether these may follow in the same sync.
+    pub(super) fn has_room_for(&self, later: &Self) -> bool {
+        self.operations + later.operations <= CHANGES_OPERATIONS_MAX
+            && self.cost + later.cost <= CHANGES_BYTES_MAX
+    }
+
+    /// Adds what follows. Of a value beside the log only the latest counts.
+    pub(super) fn extend(&mut self, later: Self) {
+        self.log.extend(later.log);
+        self.operations += later.operations;
+        self.cost += later.cost;
+        for (key, value) in later.meta {
+            if let Some(at) = self.meta.iter().position(|(earlier, _)| *earlier == key) {
+                let (_, earlier) = self.meta.swap_remove(at);
+                self.operations -= 1;
+                self.cost -= cost(earlier.len());
+            }
+            self.meta.push((key, value));
+        }
+    }
+
+    /// How many keys they touch.
+    pub(super) fn operations(&self) -> usize {
+        self.operations
+    }
+
+    /// Their bytes, as the sync rules count them.
+    pub(super) fn cost(&self) -> usize {
+        self.cost
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.operations == 0
     }
 
-    pub(super) fn put_record(&mut self, index: u64, record: Vec<u8>) {
+    pub(super) fn put_record(&mut self, index: u64, record: Bytes) {
         self.count(record.len());
         self.log.push((index, Some(record)));
     }
 
     pub(super) fn put_meta<T: serde::Serialize>(&mut self, key: MetaKey, value: &T) {
-        let framed = frame::seal(META_FORMAT, &codec::encode(value));
+        self.put_framed(key, frame::seal(META_FORMAT, &codec::encode(value)).into());
+    }
+
+    /// A value beside the log as it is stored.
+    pub(super) fn put_framed(&mut self, key: MetaKey, framed: Bytes) {
         self.count(framed.len());
         self.meta.push((key, framed));
     }
@@ -178,11 +230,33 @@ impl Database {
     /// have dropped the pages that it could not write.
     pub(super) fn commit(&self, changes: Changes) -> io::Result<()> {
         let (operations, cost) = (changes.operations, changes.cost);
-        debug_assert!(operations <= CHANGES_OPERATIONS_MAX && cost <= CHANGES_BYTES_MAX);
+        debug_assert!(Changes::default().has_room_for(&changes));
         let _asked = self.probe.ask();
         self.medium.apply(changes).map_err(told)?;
         self.probe.before(Step::Database { operations, cost })?;
         self.medium.sync()
+    }
+
+    /// Makes the journal's groups durable here. Those that are here already change nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the disk takes them not.
+    pub(super) fn replay(&self, groups: Vec<Changes>) -> Result<(), StoreError> {
+        let commit = |changes| {
+            let committed = self.commit(changes);
+            committed.map_err(StoreError::io("write", &self.path))
+        };
+        let mut together = Changes::default();
+        for group in groups {
+            if !together.has_room_for(&group) {
+                commit(std::mem::take(&mut together))?;
+            }
+            together.extend(group);
+        }
+        if together.is_empty() {
+            return Ok(());
+        }
+        commit(together)
     }
 
     /// Wakes a `commit` that sleeps although sled has an error for it. Writes nothing that it would not write.
@@ -218,7 +292,7 @@ impl Database {
 
     /// For tests of its layout.
     #[cfg(test)]
-    pub(super) fn raw_meta(&self, key: MetaKey) -> Option<Bytes> {
+    pub(super) fn raw_meta(&self, key: MetaKey) -> Option<Value> {
         self.medium.meta(key).ok()?
     }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::{Stream, TryStreamExt, stream};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -82,7 +83,7 @@ impl LogStore {
         let mut view = self.reader.shared.view();
         for entry in entries {
             let log_id = entry.log_id();
-            let bytes = record::encode(&entry, view.last)?;
+            let bytes = Bytes::from(record::encode(&entry, view.last)?);
             view.append(entry, bytes.len())?;
             view.appended_bytes += bytes.len() as u64;
             records.push(Encoded { log_id, bytes });

@@ -17,7 +17,7 @@ pub(super) const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
 const CACHE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The bytes of a record, or of a value beside the log.
-pub(super) type Bytes = sled::IVec;
+pub(super) type Value = sled::IVec;
 
 /// An open database's bytes.
 pub(super) enum Medium {
@@ -100,14 +100,14 @@ impl Medium {
                 for (index, record) in changes.log {
                     let key = &index.to_be_bytes();
                     match record {
-                        Some(record) => batch.insert(key, record),
+                        Some(record) => batch.insert(key, &record[..]),
                         None => batch.remove(key),
                     }
                 }
                 log.apply_batch(batch)?;
                 let mut batch = sled::Batch::default();
                 for (key, value) in changes.meta {
-                    batch.insert(key.name(), value);
+                    batch.insert(key.name(), &value[..]);
                 }
                 meta.apply_batch(batch)?;
                 db.flush().map(drop)
@@ -152,7 +152,7 @@ impl Medium {
     }
 
     /// A value beside the log.
-    pub(super) fn meta(&self, key: MetaKey) -> sled::Result<Option<Bytes>> {
+    pub(super) fn meta(&self, key: MetaKey) -> sled::Result<Option<Value>> {
         match self {
             Self::Sled { meta, .. } => meta.get(key.name()),
             #[cfg(test)]
@@ -164,7 +164,7 @@ impl Medium {
     pub(super) fn scan(
         &self,
         range: impl RangeBounds<u64>,
-    ) -> Box<dyn DoubleEndedIterator<Item = sled::Result<(Bytes, Bytes)>>> {
+    ) -> Box<dyn DoubleEndedIterator<Item = sled::Result<(Value, Value)>>> {
         match self {
             Self::Sled { log, .. } => {
                 let bound = |index: &u64| index.to_be_bytes();

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rand::Rng;
 
 use super::database::{Changes, MetaKey};
-use super::medium::Bytes;
+use super::medium::Value;
 
 /// How long a sync takes at most, where nobody has said otherwise: a little more than a good disk's.
 const SYNC_TIME: Duration = Duration::from_millis(3);
@@ -33,8 +34,8 @@ struct Inner {
 
 #[derive(Debug, Clone, Default)]
 struct Content {
-    log: BTreeMap<u64, Vec<u8>>,
-    meta: BTreeMap<&'static str, Vec<u8>>,
+    log: BTreeMap<u64, Bytes>,
+    meta: BTreeMap<&'static str, Bytes>,
 }
 
 impl MemoryDisk {
@@ -103,24 +104,21 @@ impl MemoryDisk {
         });
     }
 
-    pub(super) fn meta(&self, key: MetaKey) -> Option<Bytes> {
+    pub(super) fn meta(&self, key: MetaKey) -> Option<Value> {
         self.with(|inner| {
             inner
                 .seen
                 .meta
                 .get(key.name())
-                .map(|value| value.as_slice().into())
+                .map(|value| value[..].into())
         })
     }
 
-    pub(super) fn records(&self, range: impl RangeBounds<u64>) -> Vec<(Bytes, Bytes)> {
+    pub(super) fn records(&self, range: impl RangeBounds<u64>) -> Vec<(Value, Value)> {
         self.with(|inner| {
             let records = inner.seen.log.range(range);
-            let bytes = |(index, record): (&u64, &Vec<u8>)| {
-                (
-                    index.to_be_bytes().as_slice().into(),
-                    record.as_slice().into(),
-                )
+            let bytes = |(index, record): (&u64, &Bytes)| {
+                (index.to_be_bytes().as_slice().into(), record[..].into())
             };
             records.map(bytes).collect()
         })

@@ -1,7 +1,7 @@
 //! Step 4 of the walk: what a node promised, on disk.
 //!
-//! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database` and
-//! `superblock` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
+//! Read in this order: `directory` (where it is), `identity` (whose it is), `startup` (what a start checks), `database`,
+//! `superblock` and `journal` (what is written), `writer` (when it is written), `log` with `view` (what openraft appends and
 //! reads) and `sizes` (how much of it there is), `state_machine` (what it applies), `snapshots` with `snapshot`, `inbox`
 //! and `snapshot_format` (what replaces a purged log), `backup` with `pace` (the sequences of one moment, for another
 //! cluster), `restore` with `raise` (a directory made of them), and `inspect` and `salvage` (all of it, from outside).
@@ -26,6 +26,7 @@ mod inbox;
 mod inspect;
 #[cfg(feature = "cli")]
 mod inspection;
+mod journal;
 mod log;
 mod medium;
 #[cfg(test)]

@@ -18,6 +18,11 @@ pub(crate) enum Step {
     },
     /// A superblock slot is about to be written.
     Superblock,
+    /// A group is about to be written into the journal.
+    Group {
+        /// How many keys of the database it touches.
+        operations: usize,
+    },
 }
 
 #[cfg(test)]

@@ -82,12 +82,10 @@ pub(super) fn recover(
         purged: view.purged,
         snapshot: slot.promised.snapshot,
     };
-    if promised != slot.promised {
-        // An unacknowledged tail is kept, so from now on it is promised.
-        superblock
-            .write(&promised)
-            .map_err(StoreError::io("write", &paths.superblock))?;
-    }
+    // An unacknowledged tail is kept, so from now on it is promised. The database has what the journal had.
+    superblock
+        .write(&promised)
+        .map_err(StoreError::io("write", &paths.superblock))?;
     Ok(Recovered {
         shared: Arc::new(Shared::new(view, Arc::new(database))),
         superblock,
@@ -221,7 +219,7 @@ pub(super) fn check(
     closed: oneshot::Sender<()>,
     look: impl FnOnce(&Database) + Send + 'static,
 ) -> Result<Checked, StoreError> {
-    let slot = superblock::read(&paths.superblock)?;
+    let mut slot = superblock::read(&paths.superblock)?;
     superblock::check_owner(&paths.superblock, slot.owner, owner)?;
     let promised = probe.heard(slot.promised);
     let (snapshot, state) = match promised.snapshot {
@@ -231,7 +229,9 @@ pub(super) fn check(
         }
         None => (None, State::default()),
     };
+    let groups = std::mem::take(&mut slot.groups);
     let (database, view) = Database::open(&paths.database, probe, closed, move |database| {
+        database.replay(groups)?;
         look(database);
         check_log(database, promised)
     })?;

@@ -2,7 +2,8 @@
 //!
 //! Two slots of one page are written in turn, so a torn write spoils at most the slot that was not yet relied
 //! on. The slot is written after the database where something rises and before it where something falls: a
-//! crash leaves the database ahead of the slot, never behind it.
+//! crash leaves the database ahead of the slot, never behind it. Behind the slots is the `journal`: the groups that
+//! were made durable since, with what was promised by each.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +12,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::database::Changes;
 use super::error::StoreError;
+use super::journal::{self, Groups, HALF_BYTES, JOURNAL_BYTES, Place};
 use super::probe::{Probe, Step};
 use super::snapshot::SnapshotName;
 use super::{files, frame};
@@ -20,11 +23,14 @@ use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::{ClusterId, Incarnation, LogId, NodeId, Vote};
 
 /// The last byte is the format's version.
-const MAGIC: &[u8] = b"HWslot\0\x01";
+const MAGIC: &[u8] = b"HWslot\0\x02";
+/// The same without a journal behind the slots.
+const MAGIC_1: &[u8] = b"HWslot\0\x01";
 /// One page of every disk and file system in use.
 const SLOT_BYTES: usize = 4096;
 const SLOT_BODY_BYTES: usize = SLOT_BYTES - MAGIC.len() - 4;
-const FILE_BYTES: usize = 2 * SLOT_BYTES;
+const SLOTS_BYTES: usize = 2 * SLOT_BYTES;
+const FILE_BYTES: usize = SLOTS_BYTES + JOURNAL_BYTES;
 
 /// Whose promises these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,11 +53,15 @@ pub(super) struct Promised {
     pub(super) snapshot: Option<SnapshotName>,
 }
 
-/// What the newest whole slot says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the file says: the newest whole slot, and the groups behind it.
+#[derive(Debug)]
 pub(super) struct Slot {
     pub(super) owner: Owner,
+    /// By the last group, or by the slot where none follows.
     pub(super) promised: Promised,
+    /// What the database may lack, in the order in which it was written.
+    pub(super) groups: Vec<Changes>,
+    /// The next slot's is greater.
     counter: u64,
 }
 
@@ -62,10 +72,38 @@ struct SlotFormat {
     cluster: ClusterId,
     node: NodeId,
     incarnation: Incarnation,
+    promised: PromisedFormat,
+}
+
+/// The layout of what was promised.
+#[derive(Serialize, Deserialize)]
+pub(super) struct PromisedFormat {
     vote: Option<VoteFormat>,
     last: Option<LogIdFormat>,
     purged: Option<LogIdFormat>,
     snapshot: Option<SnapshotName>,
+}
+
+impl From<Promised> for PromisedFormat {
+    fn from(promised: Promised) -> Self {
+        Self {
+            vote: promised.vote.map(Into::into),
+            last: promised.last.map(Into::into),
+            purged: promised.purged.map(Into::into),
+            snapshot: promised.snapshot,
+        }
+    }
+}
+
+impl From<PromisedFormat> for Promised {
+    fn from(format: PromisedFormat) -> Self {
+        Self {
+            vote: format.vote.map(Into::into),
+            last: format.last.map(Into::into),
+            purged: format.purged.map(Into::into),
+            snapshot: format.snapshot,
+        }
+    }
 }
 
 /// The open file.
@@ -74,6 +112,8 @@ pub(super) struct Superblock {
     file: File,
     owner: Owner,
     counter: u64,
+    /// The next group's.
+    place: Place,
     probe: Probe,
 }
 
@@ -85,24 +125,32 @@ impl Superblock {
         files::replace(path, &bytes).map_err(StoreError::io("write", path))
     }
 
-    /// Opens the file for writing what follows this slot.
+    /// Opens the file for writing what follows what was read of it. A slot has to come first.
     ///
     /// # Errors
     /// [`StoreError`] where it cannot be written.
-    pub(super) fn open(path: &Path, newest: &Slot, probe: Probe) -> Result<Self, StoreError> {
-        let file = File::options()
-            .write(true)
-            .open(path)
-            .map_err(StoreError::io("open", path))?;
+    pub(super) fn open(path: &Path, read: &Slot, probe: Probe) -> Result<Self, StoreError> {
+        let opened = || {
+            let file = File::options().write(true).open(path)?;
+            let length = file.metadata()?.len();
+            if length == SLOTS_BYTES as u64 {
+                // Written, not only reserved: what is written there later changes nothing but these blocks.
+                file.write_all_at(&[0; JOURNAL_BYTES], length)?;
+                file.sync_all()?;
+            }
+            Ok(file)
+        };
         Ok(Self {
-            file,
-            owner: newest.owner,
-            counter: newest.counter,
+            file: opened().map_err(StoreError::io("open", path))?,
+            owner: read.owner,
+            counter: read.counter,
+            place: Place::first(read.counter),
             probe,
         })
     }
 
-    /// Writes the older slot. Durable before this returns.
+    /// Writes the older slot. Durable before this returns. The database has what the groups so far have: they are
+    /// written over from now on.
     ///
     /// # Errors
     /// The disk's; after it nothing may be written any more.
@@ -118,7 +166,32 @@ impl Superblock {
         };
         self.file
             .write_all_at(&slot(self.counter, self.owner, promised), at)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.place = Place::first(self.counter);
+        Ok(())
+    }
+
+    /// Whether a group of these changes fits before the next slot.
+    pub(super) fn has_room(&self, changes: &Changes) -> bool {
+        self.place.has_room(changes)
+    }
+
+    /// Writes a group, for which there is room, and what is promised with it. Durable before this returns.
+    ///
+    /// # Errors
+    /// The disk's; after it nothing may be written any more.
+    pub(super) fn write_group(&mut self, promised: &Promised, changes: &Changes) -> io::Result<()> {
+        let _asked = self.probe.ask();
+        let operations = changes.operations();
+        self.probe.before(Step::Group { operations })?;
+        let group = self.place.group(promised, changes);
+        let at = SLOTS_BYTES + self.place.offset;
+        for half in [at, at + HALF_BYTES] {
+            self.file.write_all_at(&group, half as u64)?;
+        }
+        self.file.sync_data()?;
+        self.place = self.place.after(group.len());
+        Ok(())
     }
 }
 
@@ -128,10 +201,7 @@ pub(super) fn slot(counter: u64, owner: Owner, promised: &Promised) -> Vec<u8> {
         cluster: owner.cluster,
         node: owner.node,
         incarnation: owner.incarnation,
-        vote: promised.vote.map(Into::into),
-        last: promised.last.map(Into::into),
-        purged: promised.purged.map(Into::into),
-        snapshot: promised.snapshot,
+        promised: (*promised).into(),
     });
     // The length stands first, so that the rest of the page is no part of the value.
     let mut padded = u16::try_from(body.len())
@@ -143,10 +213,10 @@ pub(super) fn slot(counter: u64, owner: Owner, promised: &Promised) -> Vec<u8> {
     frame::seal(MAGIC, &padded)
 }
 
-/// The newest whole slot.
+/// The newest whole slot, and the groups behind it.
 ///
 /// # Errors
-/// [`StoreError`] where there is none.
+/// [`StoreError`] where there is no slot, or a group is missing.
 pub(super) fn read(path: &Path) -> Result<Slot, StoreError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -157,31 +227,37 @@ pub(super) fn read(path: &Path) -> Result<Slot, StoreError> {
         }
         Err(error) => return Err(StoreError::io("read", path)(error)),
     };
-    let newest = newest(path, &bytes)?;
+    let damaged = || StoreError::SuperblockDamaged {
+        path: path.to_path_buf(),
+    };
+    if ![SLOTS_BYTES, FILE_BYTES].contains(&bytes.len()) {
+        return Err(damaged());
+    }
+    let (slots, journal) = bytes.split_at(SLOTS_BYTES);
+    let (newest, version) = newest(path, slots)?;
+    if journal.is_empty() && version == MAGIC {
+        return Err(damaged());
+    }
+    let Groups {
+        slot,
+        promised,
+        changes,
+    } = journal::read(journal, newest.counter).map_err(|_gap| damaged())?;
     Ok(Slot {
         owner: Owner {
             cluster: newest.cluster,
             node: newest.node,
             incarnation: newest.incarnation,
         },
-        promised: Promised {
-            vote: newest.vote.map(Into::into),
-            last: newest.last.map(Into::into),
-            purged: newest.purged.map(Into::into),
-            snapshot: newest.snapshot,
-        },
-        counter: newest.counter,
+        promised: promised.unwrap_or_else(|| newest.promised.into()),
+        groups: changes,
+        counter: newest.counter.max(slot.unwrap_or_default()),
     })
 }
 
-fn newest(path: &Path, bytes: &[u8]) -> Result<SlotFormat, StoreError> {
-    let damaged = || StoreError::SuperblockDamaged {
-        path: path.to_path_buf(),
-    };
-    if bytes.len() != FILE_BYTES {
-        return Err(damaged());
-    }
-    let (first, second) = bytes.split_at(SLOT_BYTES);
+/// The newest whole slot with its magic.
+fn newest(path: &Path, slots: &[u8]) -> Result<(SlotFormat, &'static [u8]), StoreError> {
+    let (first, second) = slots.split_at(SLOT_BYTES);
     if [first, second]
         .iter()
         .any(|slot| frame::is_later(MAGIC, slot))
@@ -190,15 +266,17 @@ fn newest(path: &Path, bytes: &[u8]) -> Result<SlotFormat, StoreError> {
             path: path.to_path_buf(),
         });
     }
-    [first, second]
-        .into_iter()
-        .filter_map(decode)
-        .max_by_key(|slot| slot.counter)
-        .ok_or_else(damaged)
+    let both = [first, second].into_iter();
+    both.flat_map(|slot| [MAGIC, MAGIC_1].map(|magic| Some((decode(magic, slot)?, magic))))
+        .flatten()
+        .max_by_key(|(slot, _)| slot.counter)
+        .ok_or_else(|| StoreError::SuperblockDamaged {
+            path: path.to_path_buf(),
+        })
 }
 
-fn decode(slot: &[u8]) -> Option<SlotFormat> {
-    let body = frame::open(MAGIC, slot).ok()?;
+fn decode(magic: &[u8], slot: &[u8]) -> Option<SlotFormat> {
+    let body = frame::open(magic, slot).ok()?;
     let (length, rest) = body.split_first_chunk::<2>()?;
     let value = rest.get(..usize::from(u16::from_le_bytes(*length)))?;
     codec::decode::<SlotFormat, SLOT_BODY_BYTES>(value).ok()

@@ -1,33 +1,33 @@
-//! The one thread that writes the database and the superblock.
+//! The one thread that writes the superblock, its journal and the database.
 //!
-//! Step 4 of the walk. Whatever waits when the disk is free becomes one group: its changes go to the database,
-//! are made durable, then the superblock slot, then everybody who waits is told (I3). What is too large for one
-//! sync is split, and each part is made durable by itself.
+//! Step 4 of the walk. Whatever waits when the disk is free becomes one group: its changes go into the journal, are durable
+//! there, and everybody who waits is told (I3). What is too large for one sync is split, and each part is made durable by
+//! itself. Once the journal, or what goes between two syncs of the database, has no room for a further group, all groups
+//! since the last time are settled: they go to the database together, are made durable, then the superblock slot.
 //!
-//! What rises (append, vote, purge, snapshot) goes to the database first and to the slot second; what falls
-//! (truncation) to the slot first. After a first error nothing is written any more and nothing tried again:
+//! What rises (append, vote, purge) goes to the database first and to the slot second; what falls (truncation) to the slot
+//! first, and nothing falls that is not settled. After a first error nothing is written any more and nothing tried again:
 //! who waits and who comes later gets the error, openraft ends, and with it the process.
 
+mod removing;
 #[cfg(test)]
 mod simulated;
 mod waiting;
 
 use std::io;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use openraft::storage::IOFlushed;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use self::waiting::Waiting;
-use super::database::{Changes, End, META_BYTES_MAX, MetaKey};
+use super::database::{Changes, META_BYTES_MAX, MetaKey};
 use super::failure::{Failed, FailureReport};
 use super::snapshot::SnapshotName;
 use super::superblock::{Promised, Superblock};
-use super::view::{Shared, next_index};
-#[cfg(test)]
-use crate::planted::Bug;
+use super::view::Shared;
 use crate::server::formats::{LogIdFormat, VoteFormat};
 use crate::server::types::{LogId, TypeConfig, Vote};
 
@@ -69,7 +69,7 @@ pub(super) enum Command {
 /// An encoded record.
 pub(super) struct Encoded {
     pub(super) log_id: LogId,
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Bytes,
 }
 
 /// Changes on their way to one sync.
@@ -77,8 +77,14 @@ pub(super) struct Encoded {
 struct Part {
     changes: Changes,
     waiting: Vec<Waiting>,
-    /// The last record in it.
-    last: Option<LogId>,
+}
+
+/// What the journal has and the database has not.
+#[derive(Default)]
+struct Unsettled {
+    changes: Changes,
+    /// What is promised with it.
+    promised: Promised,
 }
 
 /// The thread's state.
@@ -92,6 +98,7 @@ pub(super) struct Writer {
     /// Records up to this index are to be removed.
     removing: Option<u64>,
     part: Part,
+    unsettled: Unsettled,
     /// Who waits for a command that is not wholly in the part yet.
     current: Option<Waiting>,
     failed: FailureReport,
@@ -112,6 +119,10 @@ impl Writer {
             committed: None,
             removing: promised.purged.map(|purged| purged.index()),
             part: Part::default(),
+            unsettled: Unsettled {
+                changes: Changes::default(),
+                promised,
+            },
             current: None,
             failed,
         }
@@ -214,13 +225,13 @@ impl Writer {
             }
             Command::Truncate { after, done } => {
                 self.current = Some(Waiting::Done(done));
-                self.finish()?;
+                self.settle()?;
                 self.truncate(after)
             }
             Command::Purge { upto } => self.purge(upto),
             Command::NameSnapshot { name, done } => {
                 self.current = Some(Waiting::Done(done));
-                self.finish()?;
+                self.settle()?;
                 self.name_snapshot(name)
             }
         }?;
@@ -236,7 +247,6 @@ impl Writer {
         for Encoded { log_id, bytes } in records {
             self.make_room(bytes.len())?;
             self.part.changes.put_record(log_id.index(), bytes);
-            self.part.last = Some(log_id);
             self.promised.last = Some(log_id);
         }
         Ok(())
@@ -255,80 +265,6 @@ impl Writer {
         Ok(())
     }
 
-    /// The marker rises first; the records below it go later, a part at a time.
-    fn purge(&mut self, upto: LogId) -> io::Result<()> {
-        if Some(upto) <= self.promised.purged {
-            return Ok(());
-        }
-        self.make_room(META_BYTES_MAX)?;
-        self.part
-            .changes
-            .put_meta(MetaKey::Purged, &LogIdFormat::from(upto));
-        self.promised.purged = Some(upto);
-        self.removing = Some(upto.index());
-        if next_index(self.promised.last) <= upto.index() {
-            // Beyond the last record: the next one appended would leave a hole behind those below the marker.
-            self.promised.last = Some(upto);
-            self.finish()?;
-            self.remove_all()?;
-        }
-        Ok(())
-    }
-
-    /// The promise falls first; then the records go from the end backward, so no part of it leaves a hole.
-    fn truncate(&mut self, after: Option<LogId>) -> io::Result<()> {
-        let last = after.max(self.promised.purged);
-        if self.promised.last <= last {
-            return Ok(());
-        }
-        self.promised.last = last;
-        #[cfg(test)]
-        if Bug::TruncateNotSynced.is_planted() {
-            while self.remove(next_index(last).., End::Back)? == Removed::Some {}
-            return Ok(());
-        }
-        self.write_both_slots()?;
-        while self.remove(next_index(last).., End::Back)? == Removed::Some {}
-        Ok(())
-    }
-
-    fn name_snapshot(&mut self, name: SnapshotName) -> io::Result<()> {
-        self.promised.snapshot = Some(name);
-        self.write_both_slots()
-    }
-
-    /// What the older slot means is about to be removed. Should the newer one be damaged later, the older one
-    /// must not promise what is gone on purpose.
-    fn write_both_slots(&mut self) -> io::Result<()> {
-        self.superblock.write(&self.promised)?;
-        self.superblock.write(&self.promised)
-    }
-
-    fn remove_some(&mut self) -> io::Result<()> {
-        if let Some(upto) = self.removing
-            && self.remove(..=upto, End::Front)? == Removed::Nothing
-        {
-            self.removing = None;
-        }
-        Ok(())
-    }
-
-    fn remove_all(&mut self) -> io::Result<()> {
-        while self.removing.is_some() {
-            self.remove_some()?;
-        }
-        Ok(())
-    }
-
-    fn remove(&self, range: impl RangeBounds<u64>, end: End) -> io::Result<Removed> {
-        let changes = self.shared.database.removals(range, end)?;
-        if changes.is_empty() {
-            return Ok(Removed::Nothing);
-        }
-        self.shared.database.commit(changes)?;
-        Ok(Removed::Some)
-    }
-
     fn make_room(&mut self, value_bytes: usize) -> io::Result<()> {
         if self.part.changes.has_room(value_bytes) {
             return Ok(());
@@ -342,14 +278,34 @@ impl Writer {
             return Ok(());
         }
         self.put_committed();
-        self.shared
-            .database
-            .commit(std::mem::take(&mut self.part.changes))?;
-        self.superblock.write(&self.promised)?;
-        if let Some(last) = self.part.last.take() {
+        let changes = std::mem::take(&mut self.part.changes);
+        if !self.superblock.has_room(&changes) || !self.unsettled.changes.has_room_for(&changes) {
+            self.settle_journal()?;
+        }
+        self.superblock.write_group(&self.promised, &changes)?;
+        self.unsettled.changes.extend(changes);
+        self.unsettled.promised = self.promised;
+        self.tell();
+        Ok(())
+    }
+
+    /// The same, and leaves nothing to the journal.
+    fn settle(&mut self) -> io::Result<()> {
+        self.finish()?;
+        self.settle_journal()
+    }
+
+    /// Moves what the journal has to the database.
+    fn settle_journal(&mut self) -> io::Result<()> {
+        let Unsettled { changes, promised } = &mut self.unsettled;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.shared.database.commit(std::mem::take(changes))?;
+        self.superblock.write(promised)?;
+        if let Some(last) = promised.last {
             self.shared.view().flushed(last);
         }
-        self.tell();
         Ok(())
     }
 
@@ -363,12 +319,7 @@ impl Writer {
     /// Nobody waits any more. What was queued without a sync of its own is written now.
     fn close(&mut self) -> io::Result<()> {
         self.put_committed();
-        if self.part.changes.is_empty() {
-            return Ok(());
-        }
-        self.shared
-            .database
-            .commit(std::mem::take(&mut self.part.changes))
+        self.settle()
     }
 
     fn tell(&mut self) {
@@ -376,10 +327,4 @@ impl Writer {
             waiting.tell(Ok(()));
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Removed {
-    Nothing,
-    Some,
 }

@@ -77,6 +77,13 @@ pub(super) fn copy_of(path: &Path) -> TempDir {
     copy
 }
 
+/// A copy whose journal has nothing that the database has not.
+pub(super) async fn settled(path: &Path) -> TempDir {
+    let copy = copy_of(path);
+    close(open(copy.path()).unwrap()).await;
+    copy
+}
+
 pub(super) fn copy_into(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -349,4 +356,8 @@ pub(super) fn is_database(step: Step) -> bool {
 
 pub(super) fn is_superblock(step: Step) -> bool {
     step == Step::Superblock
+}
+
+pub(super) fn is_group(step: Step) -> bool {
+    matches!(step, Step::Group { .. })
 }

@@ -15,8 +15,9 @@ use crate::sequence::{
     Table, TableHeader,
 };
 use crate::server::codec;
-use crate::server::store::database::MetaKey;
+use crate::server::store::database::{Changes, MetaKey};
 use crate::server::store::identity::{self, StoreState};
+use crate::server::store::journal::Place;
 use crate::server::store::snapshot_format::{self, State};
 use crate::server::store::state_machine::cards;
 use crate::server::store::superblock::{self, Owner, Promised};
@@ -114,6 +115,29 @@ fn a_record_keeps_its_bytes() {
 }
 
 #[test]
+fn a_group_keeps_its_bytes() {
+    let mut changes = Changes::default();
+    changes.put_record(7, vec![0xaa, 0xbb].into());
+    changes.put_meta(MetaKey::Vote, &3_u8);
+    let promised = Promised {
+        last: Some(at(5, 6, 7)),
+        ..Promised::default()
+    };
+
+    let bytes = Place::first(8).after(4096).group(&promised, &changes);
+
+    let golden = "485767726f757001 9f8299e3 01000000 5d000000
+        0800000000000000 0100000000000000
+        00 01 0500000000000000 0600000000000000 0700000000000000 00 00
+        0100000000000000 0700000000000000 0200000000000000 aabb
+        0100000000000000 00 0600000000000000 01 511c93f1 03";
+    let (used, rest) = bytes.split_at(golden.replace([' ', '\n'], "").len() / 2);
+    same(used, golden);
+    assert_eq!(bytes.len(), 4096);
+    assert!(rest.iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn a_slot_keeps_its_bytes() {
     let owner = Owner {
         cluster: fixed(1),
@@ -129,7 +153,7 @@ fn a_slot_keeps_its_bytes() {
 
     let bytes = superblock::slot(8, owner, &promised);
 
-    let golden = "4857736c6f740001 92f60118 b600
+    let golden = "4857736c6f740002 b91050cf b600
         0800000000000000
         01000000000000000000000000000000 0200000000000000 03000000000000000000000000000000
         01 0400000000000000 0100000000000000 01

@@ -146,6 +146,7 @@ async fn what_is_still_whole_of_a_damaged_directory_is_told() {
 #[tokio::test]
 async fn a_damaged_record_and_a_damaged_vote_hide_nothing_else() {
     let (template, _) = template().await;
+    let template = settled(template.path()).await;
     for (tree, key, part) in [
         ("log", &100_u64.to_be_bytes()[..], "log"),
         ("meta", b"vote", "vote"),
@@ -293,6 +294,7 @@ async fn a_directory_before_its_first_promise_would_start() {
 #[tokio::test]
 async fn a_database_without_its_superblock_would_be_refused_before_and_after_formation() {
     let (template, _) = template().await;
+    let template = settled(template.path()).await;
     let (formed, dir) = new_directory();
     drop(dir);
     let unformed = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ mod fixture;
 mod golden;
 #[cfg(feature = "cli")]
 mod inspecting;
+mod journaling;
 mod levels;
 mod pacing;
 pub(crate) mod refusals;

@@ -14,9 +14,18 @@ use crate::server::store::probe::Step;
 fn syncs(steps: &[Step]) -> Vec<(usize, usize)> {
     let database = |step: &Step| match *step {
         Step::Database { operations, cost } => Some((operations, cost)),
-        Step::Superblock => None,
+        Step::Superblock | Step::Group { .. } => None,
     };
     steps.iter().filter_map(database).collect()
+}
+
+/// The groups among the steps, as how many keys each touches.
+fn groups(steps: &[Step]) -> Vec<usize> {
+    let group = |step: &Step| match *step {
+        Step::Group { operations } => Some(operations),
+        Step::Superblock | Step::Database { .. } => None,
+    };
+    steps.iter().filter_map(group).collect()
 }
 
 #[tokio::test]
@@ -37,23 +46,18 @@ async fn what_waits_while_the_disk_is_busy_becomes_one_group() {
     }
 
     let steps = disk.steps();
-    let operations: Vec<_> = syncs(&steps).iter().map(|sync| sync.0).collect();
-    assert_eq!(operations, [1, 10]);
-    assert_eq!(
-        steps.len(),
-        4,
-        "each group is the database, then the superblock"
-    );
+    assert_eq!(groups(&steps), [1, 10]);
+    assert_eq!(steps.len(), 2, "each group is one write");
 }
 
 #[tokio::test]
-async fn nothing_is_acknowledged_before_database_and_superblock_are_durable() {
+async fn nothing_is_acknowledged_before_its_group_is_durable() {
     let disk = Disk::default();
     let (guard, mut store) = new_store_with(disk.probe());
     disk.steps();
     disk.hold();
     let mut answer = start_append(&mut store, [grant(1, 0)]).await;
-    until("the database is about to be synced", || disk.is_busy()).await;
+    until("the group is about to be written", || disk.is_busy()).await;
 
     // Readable at once, but not acknowledged.
     assert_eq!(entries(&mut store).await, [grant(1, 0)]);
@@ -61,10 +65,7 @@ async fn nothing_is_acknowledged_before_database_and_superblock_are_durable() {
 
     disk.release();
     answer.await.unwrap().unwrap();
-    assert!(matches!(
-        disk.steps()[..],
-        [Step::Database { .. }, Step::Superblock]
-    ));
+    assert_eq!(disk.steps(), [Step::Group { operations: 1 }]);
     drop(guard);
 }
 
@@ -81,23 +82,47 @@ async fn a_group_above_the_budget_is_split_and_told_once_all_of_it_is_durable() 
             .collect::<Vec<_>>(),
     )
     .await;
-    let of_large = syncs(&disk.steps());
+    let of_large = disk.steps();
     append(
         &mut store,
         (10..1010).map(|index| grant(1, index)).collect::<Vec<_>>(),
     )
     .await;
-    let of_many = syncs(&disk.steps());
+    let of_many = disk.steps();
 
-    for (operations, bytes) in of_large.iter().chain(&of_many) {
-        assert!(*operations <= CHANGES_OPERATIONS_MAX && *bytes <= CHANGES_BYTES_MAX);
+    assert_eq!(groups(&of_large), [4, 4, 2]);
+    assert_eq!(groups(&of_many).iter().sum::<usize>(), 1000);
+    assert_eq!(groups(&of_many).len(), 3);
+    assert!(!syncs(&of_many).is_empty());
+    for (operations, bytes) in [syncs(&of_large), syncs(&of_many)].concat() {
+        assert!(operations <= CHANGES_OPERATIONS_MAX && bytes <= CHANGES_BYTES_MAX);
     }
-    assert_eq!(
-        of_large.iter().map(|sync| sync.0).collect::<Vec<_>>(),
-        [4, 4, 2]
-    );
-    assert_eq!(of_many.iter().map(|sync| sync.0).sum::<usize>(), 1000);
-    assert_eq!(of_many.len(), 3);
+}
+
+#[tokio::test]
+async fn what_the_journal_has_goes_to_the_database_before_the_slot_once_there_is_no_room() {
+    for (bytes, expected) in [(100, 256), (20_000, 13)] {
+        let disk = Disk::default();
+        let (_guard, mut store) = new_store_with(disk.probe());
+        disk.steps();
+        let mut groups = 0;
+
+        let settled = loop {
+            append(&mut store, [large(1, groups, bytes)]).await;
+            groups += 1;
+            let steps = disk.steps();
+            if steps != [Step::Group { operations: 1 }] {
+                break steps;
+            }
+        };
+
+        assert_eq!(groups, expected + 1, "with {bytes} bytes each");
+        assert!(matches!(
+            settled[..],
+            [Step::Database { .. }, Step::Superblock, Step::Group { .. }]
+        ));
+        assert_eq!(syncs(&settled)[0].0 as u64, expected);
+    }
 }
 
 #[tokio::test]
@@ -110,9 +135,15 @@ async fn a_truncation_lets_the_promise_fall_before_the_records() {
     store.log.truncate_after(Some(log_id(1, 99))).await.unwrap();
 
     let steps = disk.steps();
-    assert_eq!(steps[..2], [Step::Superblock, Step::Superblock]);
-    let syncs = syncs(&steps[2..]);
-    assert_eq!(syncs.len(), steps.len() - 2);
+    let settled = [Step::Superblock; 3];
+    assert_eq!(
+        syncs(&steps[..1]).len(),
+        1,
+        "nothing is left in the journal"
+    );
+    assert_eq!(steps[1..4], settled, "that is told, then the promise falls");
+    let syncs = syncs(&steps[4..]);
+    assert_eq!(syncs.len(), steps.len() - 4);
     assert_eq!(syncs.iter().map(|sync| sync.0).sum::<usize>(), 900);
     for (operations, bytes) in syncs {
         assert!(operations <= CHANGES_OPERATIONS_MAX && bytes <= CHANGES_BYTES_MAX);
@@ -142,10 +173,9 @@ async fn a_purge_never_waits_for_the_disk() {
 
     assert_eq!(found.first(), Some(&grant(1, 900)));
     let steps = disk.steps();
-    let marker = syncs(&steps)[1];
-    assert_eq!(marker.0, 2, "the marker goes with the next append");
-    let removed: usize = syncs(&steps)[2..].iter().map(|sync| sync.0).sum();
-    assert_eq!(removed, 900 + 1, "all removals, and the vote of the test");
+    assert_eq!(groups(&steps)[..2], [1, 1], "the append, and the marker");
+    let removed: usize = syncs(&steps)[1..].iter().map(|sync| sync.0).sum();
+    assert_eq!(removed, 900, "all removals, behind the marker");
     let copy = copy_of(guard.path());
     let mut reopened = open(copy.path()).unwrap();
     assert_eq!(entries(&mut reopened).await.len(), 102);
@@ -158,8 +188,8 @@ async fn appends_go_between_the_parts_of_a_purge() {
     append_grants(&mut store, 1, 0..3000).await;
     disk.steps();
 
-    // The marker's own group is database and superblock; the first part of the removal waits.
-    disk.hold_after(2);
+    // The marker is in a group, in the database, and in a slot; the first part of the removal waits.
+    disk.hold_after(3);
     store.log.purge(log_id(1, 2999)).await.unwrap();
     until("the first removals are at their sync", || disk.is_busy()).await;
     let answer = start_append(&mut store, [grant(1, 3000)]).await;
@@ -167,11 +197,12 @@ async fn appends_go_between_the_parts_of_a_purge() {
     answer.await.unwrap().unwrap();
     settle(&mut store).await;
 
-    let syncs: Vec<_> = syncs(&disk.steps()).iter().map(|sync| sync.0).collect();
-    assert_eq!(syncs[0], 1, "the marker");
-    assert!(300 < syncs[1], "a part of the removal");
-    assert_eq!(syncs[2], 1, "the append");
-    assert!(300 < syncs[3], "the next part");
+    let steps = disk.steps();
+    let removals = |steps: &[Step]| syncs(steps)[0].0;
+    assert_eq!(steps[0], Step::Group { operations: 1 }, "the marker");
+    assert!(300 < removals(&steps[3..]), "a part of the removal");
+    assert_eq!(steps[4], Step::Group { operations: 1 }, "the append");
+    assert!(300 < removals(&steps[5..]), "the next part");
 }
 
 #[tokio::test]
@@ -203,57 +234,80 @@ async fn a_full_queue_does_not_hold_up_a_purge_either() {
 #[tokio::test]
 async fn a_failed_sync_fails_its_group_and_all_after_it_and_is_never_tried_again() {
     // redis/redis#8111: after an EIO the kernel has dropped the pages; a second sync that succeeds means nothing.
+    let disk = Disk::default();
+    let (guard, mut store) = new_store_with(disk.probe());
+    append_grants(&mut store, 1, 0..3).await;
+    store.log.save_vote(&vote(1)).await.unwrap();
+    disk.hold();
+    let first = start_append(&mut store, [grant(1, 3)]).await;
+    until("an append is at its sync", || disk.is_busy()).await;
+    let second = start_append(&mut store, [grant(1, 4)]).await;
+    disk.break_next(1, is_group);
+    disk.steps();
+    disk.release();
+
+    let error = first.await.unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "nothing is written any more since the disk failed: Input/output error (os error 5)"
+    );
+    second.await.unwrap().unwrap_err();
+    start_append(&mut store, [grant(1, 5)])
+        .await
+        .await
+        .unwrap()
+        .unwrap_err();
+    store.log.save_vote(&vote(2)).await.unwrap_err();
+    store
+        .log
+        .truncate_after(Some(log_id(1, 2)))
+        .await
+        .unwrap_err();
+    let mut builder = store.machine.get_snapshot_builder().await;
+    openraft::RaftSnapshotBuilder::build_snapshot(&mut builder)
+        .await
+        .unwrap_err();
+
+    assert!(
+        disk.steps().len() <= 1,
+        "nothing is asked of the disk any more"
+    );
+    let failed = std::mem::replace(&mut store.failed, new_store().1.failed);
+    let StoreFailure::Disk(error) = failed.wait().await else {
+        panic!("the disk fails");
+    };
+    assert_eq!(error.raw_os_error(), Some(5));
+    // What was acknowledged before is there.
+    let copy = copy_of(guard.path());
+    let mut reopened = open(copy.path()).unwrap();
+    assert_eq!(
+        entries(&mut reopened).await[..3],
+        [grant(1, 0), grant(1, 1), grant(1, 2)]
+    );
+    assert_eq!(stored_vote(&mut reopened).await, Some(vote(1)));
+}
+
+#[tokio::test]
+async fn where_the_database_or_the_slot_fails_the_journal_still_has_what_was_acknowledged() {
     for which in [is_database, is_superblock] {
         let disk = Disk::default();
         let (guard, mut store) = new_store_with(disk.probe());
-        append_grants(&mut store, 1, 0..3).await;
         store.log.save_vote(&vote(1)).await.unwrap();
-        disk.hold();
-        let first = start_append(&mut store, [grant(1, 3)]).await;
-        until("an append is at its sync", || disk.is_busy()).await;
-        let second = start_append(&mut store, [grant(1, 4)]).await;
+        let four = |from: u64| (from..from + 4).map(|index| large(1, index, 60_000));
+        append(&mut store, four(0)).await;
         disk.break_next(1, which);
         disk.steps();
-        disk.release();
 
-        let error = first.await.unwrap().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "nothing is written any more since the disk failed: Input/output error (os error 5)"
-        );
-        second.await.unwrap().unwrap_err();
-        start_append(&mut store, [grant(1, 5)])
-            .await
-            .await
-            .unwrap()
-            .unwrap_err();
-        store.log.save_vote(&vote(2)).await.unwrap_err();
-        store
-            .log
-            .truncate_after(Some(log_id(1, 2)))
-            .await
-            .unwrap_err();
-        let mut builder = store.machine.get_snapshot_builder().await;
-        openraft::RaftSnapshotBuilder::build_snapshot(&mut builder)
-            .await
-            .unwrap_err();
+        let answer = start_append(&mut store, four(4)).await;
 
+        answer.await.unwrap().unwrap_err();
         assert!(
-            disk.steps().len() <= 1,
-            "nothing is asked of the disk any more"
+            groups(&disk.steps()).is_empty(),
+            "it is not in the journal either"
         );
-        let failed = std::mem::replace(&mut store.failed, new_store().1.failed);
-        let StoreFailure::Disk(error) = failed.wait().await else {
-            panic!("the disk fails");
-        };
-        assert_eq!(error.raw_os_error(), Some(5));
-        // What was acknowledged before is there.
         let copy = copy_of(guard.path());
         let mut reopened = open(copy.path()).unwrap();
-        assert_eq!(
-            entries(&mut reopened).await[..3],
-            [grant(1, 0), grant(1, 1), grant(1, 2)]
-        );
+        assert_eq!(entries(&mut reopened).await, four(0).collect::<Vec<_>>());
         assert_eq!(stored_vote(&mut reopened).await, Some(vote(1)));
     }
 }
@@ -363,7 +417,7 @@ async fn an_append_waits_while_too_many_bytes_wait_for_the_disk() {
     assert!(futures::poll!(&mut further).is_pending());
 
     // Rather than write all that: a failed disk lets everybody go.
-    disk.break_next(1, is_database);
+    disk.break_next(1, is_group);
     disk.release();
     let answer = further.await;
     answer.await.unwrap().unwrap_err();

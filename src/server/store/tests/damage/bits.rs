@@ -158,7 +158,7 @@ async fn a_shortened_database_never_loses_what_was_acknowledged() {
 #[tokio::test]
 async fn a_shortened_superblock_is_refused() {
     let (template, _) = template().await;
-    for length in [0, 100, 4096, 8191] {
+    for length in [0, 100, 4096, 8191, 8192, 8193, 1024 * 1024] {
         let copy = copy_of(template.path());
         let file = fs::File::options()
             .write(true)

@@ -36,10 +36,11 @@ async fn an_older_database_beside_a_newer_superblock_is_refused() {
     // A directory put together from two backups: the log goes less far than what was acknowledged.
     let (guard, mut store) = new_store();
     append_grants(&mut store, 1, 0..10).await;
-    let older = copy_of(guard.path());
+    let older = settled(guard.path()).await;
     append_grants(&mut store, 1, 10..12).await;
+    let newer = settled(guard.path()).await;
     fs::copy(
-        guard.path().join("superblock"),
+        newer.path().join("superblock"),
         older.path().join("superblock"),
     )
     .unwrap();
@@ -106,8 +107,9 @@ async fn a_vote_that_the_database_forgot_is_in_the_superblock() {
     store.log.save_vote(&vote(1)).await.unwrap();
     let older = copy_of(guard.path());
     store.log.save_vote(&vote(200)).await.unwrap();
+    let newer = settled(guard.path()).await;
     fs::copy(
-        guard.path().join("superblock"),
+        newer.path().join("superblock"),
         older.path().join("superblock"),
     )
     .unwrap();
@@ -154,6 +156,7 @@ fn later(path: &Path) -> String {
 #[tokio::test]
 async fn a_value_or_a_record_of_a_later_version_is_no_damage() {
     let (template, _) = template().await;
+    let template = settled(template.path()).await;
     for tree in ["log", "meta"] {
         let copy = copy_of(template.path());
         with_tree(copy.path(), tree, |tree| {
@@ -170,6 +173,7 @@ async fn a_value_or_a_record_of_a_later_version_is_no_damage() {
 #[tokio::test]
 async fn a_snapshot_of_a_later_version_is_no_damage() {
     let (template, _) = template().await;
+    let template = settled(template.path()).await;
     let snapshot = snapshot_of(template.path());
     let mut bytes = fs::read(&snapshot).unwrap();
     bytes[7] += 1;
@@ -188,6 +192,7 @@ async fn a_snapshot_of_a_later_version_is_no_damage() {
 
     let superblock = template.path().join("superblock");
     let slots = fs::read(&superblock).unwrap();
+    let (slots, journal) = slots.split_at(2 * 4096);
     let slots: Vec<u8> = slots
         .chunks(4096)
         .flat_map(|slot| {
@@ -198,7 +203,7 @@ async fn a_snapshot_of_a_later_version_is_no_damage() {
             crate::server::store::frame::seal(&slot[..8], &body)
         })
         .collect();
-    fs::write(&superblock, slots).unwrap();
+    fs::write(&superblock, [&slots, journal].concat()).unwrap();
     assert_eq!(
         open(template.path()).unwrap_err().to_string(),
         later(&snapshot)

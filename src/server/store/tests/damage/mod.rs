@@ -45,6 +45,18 @@ impl Acknowledged {
 
 /// A directory with a vote, a purged and truncated log and a snapshot, as a killed process leaves it.
 pub(super) async fn template() -> (TempDir, Acknowledged) {
+    let (guard, store) = filled().await;
+    acknowledged(guard, store).await
+}
+
+/// The same, and the journal has nothing of the log.
+async fn template_in_database() -> (TempDir, Acknowledged) {
+    let (guard, mut store) = filled().await;
+    store.log.purge(log_id(8, 70)).await.unwrap();
+    acknowledged(guard, store).await
+}
+
+async fn filled() -> (TempDir, Store) {
     let (guard, mut store) = new_store();
     for term in 1..=20 {
         store.log.save_vote(&vote(term)).await.unwrap();
@@ -61,6 +73,10 @@ pub(super) async fn template() -> (TempDir, Acknowledged) {
         .await
         .unwrap();
     append_grants(&mut store, 21, 190..196).await;
+    (guard, store)
+}
+
+async fn acknowledged(guard: TempDir, mut store: Store) -> (TempDir, Acknowledged) {
     settle(&mut store).await;
     let acknowledged = Acknowledged::read(&mut store).await;
     (copy_of(guard.path()), acknowledged)

@@ -32,6 +32,7 @@ fn key(index: u64) -> [u8; 8] {
 async fn records_that_the_database_forgot_are_missed_wherever_they_were() {
     let (guard, mut store) = new_store();
     append_grants(&mut store, 1, 0..10).await;
+    let template = settled(guard.path()).await;
     let first = "the log record at index 3 does not follow nothing: records are missing".to_owned();
     let between = format!(
         "the log record at index 6 does not follow {}: records are missing",
@@ -47,7 +48,7 @@ async fn records_that_the_database_forgot_are_missed_wherever_they_were() {
         log_id(1, 9)
     );
     for (forgotten, text) in [(0..3, first), (4..6, between), (8..10, last), (0..10, all)] {
-        let copy = copy_of(guard.path());
+        let copy = copy_of(template.path());
         with_log(copy.path(), |log| {
             for index in forgotten {
                 log.remove(key(index)).unwrap().unwrap();
@@ -73,12 +74,12 @@ async fn records_that_the_database_forgot_are_missed_wherever_they_were() {
 async fn a_truncated_record_that_comes_back_is_no_part_of_the_log() {
     let (guard, mut store) = new_store();
     append_grants(&mut store, 1, 0..10).await;
-    let before = copy_of(guard.path());
+    let before = settled(guard.path()).await;
     store.log.truncate_after(Some(log_id(1, 4))).await.unwrap();
     append_grants(&mut store, 1, 5..6).await;
     store.log.truncate_after(Some(log_id(1, 4))).await.unwrap();
     append_grants(&mut store, 2, 5..7).await;
-    let after = copy_of(guard.path());
+    let after = settled(guard.path()).await;
 
     let mut old = None;
     with_log(before.path(), |log| old = log.get(key(7)).unwrap());
@@ -103,7 +104,7 @@ async fn a_truncated_record_that_comes_back_is_no_part_of_the_log() {
 async fn a_record_in_the_place_of_another_is_refused() {
     let (guard, mut store) = new_store();
     append_grants(&mut store, 1, 0..10).await;
-    let copy = copy_of(guard.path());
+    let copy = settled(guard.path()).await;
     with_log(copy.path(), |log| {
         let other = log.get(key(4)).unwrap().unwrap();
         log.insert(key(5), other).unwrap();
@@ -120,6 +121,7 @@ async fn a_record_in_the_place_of_another_is_refused() {
 #[tokio::test]
 async fn a_damaged_value_beside_the_log_is_refused_by_name() {
     let (template, _) = template().await;
+    let template = settled(template.path()).await;
     for what in ["vote", "purged", "committed"] {
         let copy = copy_of(template.path());
         with_tree(copy.path(), "meta", |meta| {

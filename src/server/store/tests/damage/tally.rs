@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::super::fixture::*;
 use super::harm::{Harm, HarmKind, damages, seeded};
-use super::{Acknowledged, Fate, fate_of, template};
+use super::{Acknowledged, Fate, fate_of, template, template_in_database};
 use crate::server::store::probe::{Probe, Witness};
 
 /// How many damages where nobody asks for more.
@@ -23,18 +23,21 @@ struct Tally {
     losses: Vec<String>,
 }
 
-/// A directory as a killed process leaves it, and one as a process that ended leaves it.
-async fn templates() -> [(TempDir, Acknowledged); 2] {
-    let (killed, acknowledged) = template().await;
-    let ended = copy_of(killed.path());
-    close(open(ended.path()).unwrap()).await;
+/// A directory as a killed process leaves it, and one as a process that ended leaves it. What the journal has the database
+/// can lose without harm, so that the superblock is heard or not makes a difference where it has nothing.
+async fn templates(witness: Witness) -> [(TempDir, Acknowledged); 2] {
+    let (killed, acknowledged) = match witness {
+        Witness::Heard => template().await,
+        Witness::Unheard => template_in_database().await,
+    };
+    let ended = settled(killed.path()).await;
     [(killed, acknowledged.clone()), (ended, acknowledged)]
 }
 
 /// Opens the store after each of so many damages.
 async fn tally(witness: Witness) -> Tally {
     let mut random = seeded();
-    let templates = templates().await;
+    let templates = templates(witness).await;
     let mut tally = Tally::default();
     for number in 0..damages(DAMAGES) {
         let (template, acknowledged) = &templates[number % templates.len()];
