@@ -1,6 +1,7 @@
 //! `highwater serve`: one node of a cluster, or a cluster of one.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
@@ -17,7 +18,7 @@ use crate::sequence::FeatureLevel;
 use crate::server;
 use crate::server::config::{
     API_LISTEN_DEFAULT, AutoCreate, ClusterFile, Config, ConfigError, DiskFloor, Entry, Exposure,
-    PEER_LISTEN_DEFAULT, SnapshotInterval, Timing, toml_reason,
+    PEER_LISTEN_DEFAULT, SnapshotInterval, Threads, Timing, toml_reason,
 };
 use crate::server::telemetry::{self, LogFormat};
 use crate::server::types::{Address, AddressError, NodeId};
@@ -92,6 +93,9 @@ pub(super) struct Args {
     /// cluster keeps off it, and every node can go back to a program that does not know it
     #[arg(long, value_name = "N", env = "HIGHWATER_FEATURE_LEVEL_MAX")]
     pub(super) feature_level_max: Option<u32>,
+    /// Threads that serve requests and peers; half of the cores by default, but 4 at most
+    #[arg(long, value_name = "N", env = "HIGHWATER_THREADS")]
+    pub(super) threads: Option<usize>,
     /// How log lines are written, to standard error
     #[arg(
         long,
@@ -121,6 +125,7 @@ struct FileSettings {
     disk_free_mib_min: Option<u64>,
     snapshot_entries: Option<u64>,
     feature_level_max: Option<u32>,
+    threads: Option<usize>,
 }
 
 pub(super) fn run(args: Args) -> Result<Exit, CliError> {
@@ -130,8 +135,16 @@ pub(super) fn run(args: Args) -> Result<Exit, CliError> {
     telemetry::start(args.log_format);
     raise_open_files_limit();
     let config = config(args)?;
-    let runtime = tokio::runtime::Runtime::new().map_err(|source| CliError::Runtime { source })?;
-    let ended = runtime.block_on(serve(config));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.threads.count())
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::Runtime { source })?;
+    // On a worker like all else: what this thread polls itself would wake it many times for each commit.
+    let serving = runtime.spawn(serve(config));
+    let ended = runtime
+        .block_on(serving)
+        .unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
     // A thread that waits for a disk which hangs is not waited for.
     runtime.shutdown_background();
     ended
@@ -232,6 +245,9 @@ fn config(args: Args) -> Result<Config, CliError> {
     }
     if let Some(mib) = args.disk_free_mib_min.or(file.disk_free_mib_min) {
         config.disk_free_min = DiskFloor::from_mib(mib)?;
+    }
+    if let Some(threads) = args.threads.or(file.threads) {
+        config.threads = Threads::from_count(threads)?;
     }
     if let Some(entries) = args.snapshot_entries.or(file.snapshot_entries) {
         config.snapshot_interval = SnapshotInterval::from_entries(entries)?;

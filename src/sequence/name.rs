@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The longest name, in bytes.
 pub const NAME_LENGTH_MAX: usize = 128;
@@ -20,8 +20,8 @@ pub const NAME_LENGTH_MAX: usize = 128;
 /// assert!("../photos".parse::<SequenceName>().is_err());
 /// # Ok::<(), highwater::NameError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct SequenceName(Arc<str>);
 
 impl SequenceName {
@@ -47,6 +47,13 @@ impl TryFrom<String> for SequenceName {
     fn try_from(text: String) -> Result<Self, NameError> {
         check(&text)?;
         Ok(Self(Arc::from(text)))
+    }
+}
+
+/// As text, without a copy: every request's command is written once on its way.
+impl Serialize for SequenceName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

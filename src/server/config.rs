@@ -5,6 +5,7 @@ mod cluster_file;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ const DISK_FREE_MIB_DEFAULT: u64 = 64;
 const DISK_FREE_MIB_MAX: u64 = 1024 * 1024;
 /// The intervals of snapshots that can be asked for, in entries.
 const SNAPSHOT_ENTRIES: std::ops::RangeInclusive<u64> = 100..=100_000;
+/// The numbers of threads that can be asked for.
+const THREADS: std::ops::RangeInclusive<usize> = 1..=64;
 
 /// Everything a node is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) snapshot_interval: SnapshotInterval,
     /// The latest feature level that it claims to know.
     pub(crate) level_max: FeatureLevel,
+    /// How many threads serve.
+    pub(crate) threads: Threads,
 }
 
 /// How a node comes into a cluster, as long as its directory is in none.
@@ -114,6 +119,7 @@ impl Config {
             disk_free_min: DiskFloor::default(),
             snapshot_interval: SnapshotInterval::default(),
             level_max: FeatureLevel::LATEST,
+            threads: Threads::default(),
         }
     }
 
@@ -244,6 +250,12 @@ pub(crate) enum ConfigError {
         /// What was asked for.
         entries: u64,
     },
+    /// A number of threads out of bounds.
+    #[error("{threads} threads are out of bounds: use {} to {}", THREADS.start(), THREADS.end())]
+    Threads {
+        /// What was asked for.
+        threads: usize,
+    },
     /// A level that this program does not know.
     #[error(
         "feature level {level} is out of bounds: use 1 to {}",
@@ -335,6 +347,42 @@ impl SnapshotInterval {
 impl Default for SnapshotInterval {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+/// How many threads serve requests and peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Threads {
+    count: usize,
+}
+
+impl Threads {
+    /// So many.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where it is none, or more than any machine makes use of.
+    pub(crate) fn from_count(count: usize) -> Result<Self, ConfigError> {
+        if !THREADS.contains(&count) {
+            return Err(ConfigError::Threads { threads: count });
+        }
+        Ok(Self { count })
+    }
+
+    /// How many.
+    #[must_use]
+    pub(crate) const fn count(self) -> usize {
+        self.count
+    }
+}
+
+impl Default for Threads {
+    /// Half of the cores, the rest is the disk's and the kernel's: what one thread does it need not wake another for. Beyond
+    /// four nothing was gained.
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            count: (cores / 2).clamp(1, 4),
+        }
     }
 }
 
@@ -489,6 +537,18 @@ mod tests {
                 .to_string(),
             "the cluster file has no node 3, only 1, 2: correct --node or the file"
         );
+    }
+
+    #[test]
+    fn the_threads_are_bounded() {
+        assert!((1..=4).contains(&Threads::default().count()));
+        let fits = [1, 64].map(|count| Threads::from_count(count).is_ok());
+        assert_eq!(fits, [true, true]);
+
+        let errors = [0, 65].map(|count| Threads::from_count(count).unwrap_err().to_string());
+
+        let expected = |count| format!("{count} threads are out of bounds: use 1 to 64");
+        assert_eq!(errors, [0, 65].map(expected));
     }
 
     #[test]

@@ -279,6 +279,7 @@ mod tests {
         ConfigError::UnknownNode { .. } => [ConfigError::UnknownNode { node: node(4), known: "1, 2, 3".to_owned() }],
         ConfigError::DiskFloor { .. } => [ConfigError::DiskFloor { mib: 2_000_000 }],
         ConfigError::SnapshotInterval { .. } => [ConfigError::SnapshotInterval { entries: 99 }],
+        ConfigError::Threads { .. } => [ConfigError::Threads { threads: 100 }],
         ConfigError::FeatureLevel { .. } => [ConfigError::FeatureLevel { level: 9 }],
         ConfigError::Heartbeat { .. } => [ConfigError::Heartbeat { millis: 5 }],
         ConfigError::Unresolved { .. } => [ConfigError::Unresolved {

@@ -52,6 +52,8 @@ impl Machine {
     pub(super) async fn run(self) -> turmoil::Result {
         let tasks = Tasks::default();
         let Err(why) = self.serve(&tasks).await;
+        // Where the directory is differs from run to run.
+        let why = why.replace(&*self.directory.to_string_lossy(), "DIR");
         let consensus = self.board.ended(self.id, why);
         tasks.stop().await;
         if let Some(consensus) = consensus {

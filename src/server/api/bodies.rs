@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -45,29 +45,29 @@ impl Default for Bodies {
     }
 }
 
-/// Lets a request with a large body in while there is room for it, and holds the room until it is answered; lets a large
-/// answer out while there is room for it, and holds the room until it is sent.
-pub(super) async fn admit(State(bodies): State<Bodies>, request: Request, next: Next) -> Response {
-    let reads = request.method() == Method::GET;
-    let answer = match counted(&request) {
-        None => next.run(request).await,
-        Some(bytes) => match bodies.requests.try_acquire_many(bytes) {
-            Ok(_room) => next.run(request).await,
-            Err(_full) => return ApiError::BodiesFull.into_response(),
-        },
-    };
-    if reads { bodies.hold(answer) } else { answer }
-}
-
 impl Bodies {
-    fn hold(self, answer: Response) -> Response {
+    /// Lets a request with a large body in while there is room for it, and holds the room until it is answered; lets a large
+    /// answer out while there is room for it, and holds the room until it is sent.
+    pub(super) async fn admit(&self, request: Request, next: Next) -> Response {
+        let reads = request.method() == Method::GET;
+        let answer = match counted(&request) {
+            None => next.run(request).await,
+            Some(bytes) => match self.requests.try_acquire_many(bytes) {
+                Ok(_room) => next.run(request).await,
+                Err(_full) => return ApiError::BodiesFull.into_response(),
+            },
+        };
+        if reads { self.hold(answer) } else { answer }
+    }
+
+    fn hold(&self, answer: Response) -> Response {
         let bytes = answer.body().size_hint().lower();
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes <= SMALL_ANSWER_BYTES_MAX {
             return answer;
         }
         let bytes = u32::try_from(bytes.min(ANSWERS_BYTES_MAX)).unwrap_or(u32::MAX);
-        match self.answers.try_acquire_many_owned(bytes) {
+        match Arc::clone(&self.answers).try_acquire_many_owned(bytes) {
             Ok(room) => answer.map(|body| Body::new(Held { body, _room: room })),
             Err(_full) => ApiError::AnswersFull.into_response(),
         }
@@ -116,6 +116,7 @@ fn counted(request: &Request) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use axum::Router;
+    use axum::extract::State;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use tower_service::Service;
@@ -130,7 +131,11 @@ mod tests {
         Router::new()
             .route("/", get(page).post(page))
             .route("/small", get(small))
-            .layer(from_fn_with_state(Bodies::default(), admit))
+            .layer(from_fn_with_state(Bodies::default(), pass))
+    }
+
+    async fn pass(State(bodies): State<Bodies>, request: Request, next: Next) -> Response {
+        bodies.admit(request, next).await
     }
 
     async fn ask(routes: &mut Router, method: Method, path: &str) -> Response {

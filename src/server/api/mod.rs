@@ -24,11 +24,11 @@ mod sequences;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::header::HOST;
 use axum::http::{HeaderName, HeaderValue, Version};
-use axum::middleware::from_fn_with_state;
-use axum::response::Response;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -71,7 +71,7 @@ pub(crate) struct Service {
 impl Service {
     /// Generation of the cluster's history.
     fn epoch(&self) -> u64 {
-        self.consensus.tables().table().header().epoch
+        self.consensus.tables().epoch()
     }
 
     /// The table, as fresh as asked for.
@@ -84,25 +84,39 @@ impl Service {
     }
 }
 
-/// What handlers share. The service is absent until the node has formed and opened its store.
+/// What handlers share. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// A node that joins has none at first.
     node: Arc<OnceLock<NodeId>>,
+    /// Absent until the node has formed and opened its store.
     service: watch::Receiver<Option<Arc<Service>>>,
+    bodies: Bodies,
 }
 
 impl Api {
-    /// The API of this node, which answers `starting` as long as there is no service. A node that joins has no id at first.
+    /// The API of this node, which answers `starting` as long as there is no service.
     pub(crate) fn new(
         node: Arc<OnceLock<NodeId>>,
         service: watch::Receiver<Option<Arc<Service>>>,
     ) -> Self {
-        Self { node, service }
+        let shared = Shared {
+            node,
+            service,
+            bodies: Bodies::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// All routes.
     pub(crate) fn router(self) -> Router {
-        let node = Arc::clone(&self.node);
         Router::new()
             .route(
                 "/v1/sequences/{name}",
@@ -133,25 +147,15 @@ impl Api {
             .route("/readyz", get(cluster::ready))
             .fallback(async || ApiError::UnknownPath)
             .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
-            .layer(axum::middleware::map_request(async |request: Request| {
-                one_host(request)
-            }))
-            .layer(from_fn_with_state(Bodies::default(), bodies::admit))
-            .layer(axum::middleware::map_response(
-                move |mut response: Response| {
-                    if let Some(id) = node.get() {
-                        let id = HeaderValue::from(id.get());
-                        response.headers_mut().insert(NODE_HEADER, id);
-                    }
-                    std::future::ready(response)
-                },
-            ))
+            // One layer: each takes some microseconds of every request.
+            .layer(from_fn_with_state(self.clone(), pass))
             .with_state(self)
     }
 
     /// The service, for what asks how the node is.
     fn running(&self) -> Result<Arc<Service>, ApiError> {
-        self.service.borrow().clone().ok_or(ApiError::Starting)
+        let service = self.shared.service.borrow();
+        service.clone().ok_or(ApiError::Starting)
     }
 
     /// The service, for what needs a recovered table.
@@ -167,11 +171,25 @@ impl Api {
     }
 }
 
+/// What every request passes on its way in, and every answer on its way out.
+async fn pass(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let Shared { node, bodies, .. } = &*api.shared;
+    let mut response = match one_host(&request) {
+        Ok(()) => bodies.admit(request, next).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    if let Some(id) = node.get() {
+        let id = HeaderValue::from(id.get());
+        response.headers_mut().insert(NODE_HEADER, id);
+    }
+    response
+}
+
 /// Refuses a request that two readers could take for two hosts' (RFC 9112 §3.2).
-fn one_host(request: Request) -> Result<Request, ApiError> {
+fn one_host(request: &Request) -> Result<(), ApiError> {
     let count = request.headers().get_all(HOST).iter().count();
     if request.version() == Version::HTTP_11 && count != 1 {
         return Err(ApiError::Hosts { count });
     }
-    Ok(request)
+    Ok(())
 }

@@ -69,6 +69,11 @@ impl TableReader {
         self.read(|published| published.table.clone())
     }
 
+    /// The generation of the cluster's history.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.read(|published| published.table.header().epoch)
+    }
+
     /// The feature level of the table.
     pub(crate) fn level(&self) -> FeatureLevel {
         self.read(|published| published.table.header().level)
