@@ -176,6 +176,7 @@ impl Worker {
         Ok(Mark {
             high: shown.high.and_then(Number::get),
             start: shown.start.get(),
+            cached: 0 < shown.cache,
         })
     }
 

@@ -190,6 +190,16 @@ struct WrittenRead {
     high: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    cached: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over references"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,6 +221,7 @@ impl WrittenRead {
             received_ns: line.received_ns,
             high: mark.high,
             start: mark.start,
+            cached: mark.cached,
         }
     }
 }
@@ -223,6 +234,7 @@ impl TryFrom<WrittenRead> for Line {
         let mark = Mark {
             high: written.high,
             start: written.start,
+            cached: written.cached,
         };
         if mark.high.or(mark.start).is_none() {
             return Err(LineError::StartMissing);
@@ -455,12 +467,14 @@ mod tests {
         let unknown = ADVANCED
             .replace("advanced", "unknown")
             .replace(",\"previous\":null,\"high\":9", "");
-        for text in [READ, EMPTY, ADVANCED, &unknown] {
+        let cached = READ.replace('}', ",\"cached\":true}");
+        for text in [READ, EMPTY, ADVANCED, &unknown, &cached] {
             assert_eq!(Line::parse(text).unwrap().to_json(), text);
         }
         let mark = Mark {
             high: None,
             start: Some(1),
+            cached: false,
         };
         let empty = Line::parse(EMPTY).unwrap();
         assert_eq!(empty.operation, Operation::FinalRead(mark));

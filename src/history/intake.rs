@@ -35,6 +35,8 @@ pub(super) struct Sequence {
     pub(super) name: SequenceName,
     pub(super) lattice: Lattice,
     pub(super) lines: Lines,
+    /// Whether a read showed a cache.
+    pub(super) cached: bool,
     /// Grants and advances that are not what was asked for.
     pub(super) malformed: Findings,
     pub(super) key_conflicts: Findings,
@@ -117,6 +119,7 @@ impl Intake {
             name: name.clone(),
             lattice: Lattice::default(),
             lines: Lines::default(),
+            cached: false,
             malformed: Findings::default(),
             key_conflicts: Findings::default(),
         });
@@ -214,6 +217,7 @@ impl Sequence {
 
     fn read(&mut self, kind: OpKind, about: Op, mark: Mark) -> Op {
         self.lines.reads += 1;
+        self.cached |= mark.cached;
         let read = Op {
             kind,
             low: mark.high,

@@ -52,12 +52,14 @@ pub enum Operation {
 }
 
 /// What a read showed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mark {
     /// The high-water mark, none before the first grant.
     pub high: Option<u64>,
     /// The sequence's first value. Where there is no mark yet, grants begin with it.
     pub start: Option<u64>,
+    /// Whether the sequence had a cache: then gaps need no explanation, and its mark may be ahead of later grants.
+    pub cached: bool,
 }
 
 /// What became of a lease, as far as its worker can know.

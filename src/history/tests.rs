@@ -56,19 +56,31 @@ fn operation((sent_ns, received_ns): (u64, u64), operation: Operation) -> Line {
 }
 
 fn read(times: (u64, u64), high: u64) -> Line {
-    let (high, start) = (Some(high), None);
-    operation(times, Operation::Read(Mark { high, start }))
+    let high = Some(high);
+    let mark = Mark {
+        high,
+        ..Mark::default()
+    };
+    operation(times, Operation::Read(mark))
 }
 
 fn read_finally(times: (u64, u64), high: u64) -> Line {
-    let (high, start) = (Some(high), None);
-    operation(times, Operation::FinalRead(Mark { high, start }))
+    let high = Some(high);
+    let mark = Mark {
+        high,
+        ..Mark::default()
+    };
+    operation(times, Operation::FinalRead(mark))
 }
 
 /// A read before the first grant.
 fn nothing(times: (u64, u64), start: u64) -> Line {
-    let (high, start) = (None, Some(start));
-    operation(times, Operation::Read(Mark { high, start }))
+    let start = Some(start);
+    let mark = Mark {
+        start,
+        ..Mark::default()
+    };
+    operation(times, Operation::Read(mark))
 }
 
 fn advance(times: (u64, u64), to: u64, previous: Option<u64>, high: u64) -> Line {
@@ -506,6 +518,37 @@ fn an_advance_without_an_answer_may_explain_the_gap_that_it_ends_in() {
         let found = (report.gaps_undecided, report.gaps_unexplained);
         assert_eq!(found, (undecided, unexplained), "{to}");
     }
+}
+
+#[test]
+fn what_a_read_shows_to_have_a_cache_may_have_gaps_beside_what_has_none() {
+    let of = |sequence: &str, line: Line| Line {
+        sequence: sequence.parse().unwrap(),
+        ..line
+    };
+    let mark = Mark {
+        high: Some(100),
+        start: None,
+        cached: true,
+    };
+    let shown = operation((3, 4), Operation::Read(mark));
+    let lines = [
+        of("p", grant((1, 2), 1, 3)),
+        of("p", grant((5, 6), 7, 8)),
+        of("q", grant((1, 2), 1, 3)),
+        of("q", grant((5, 6), 7, 8)),
+        of("q", shown),
+    ];
+
+    let report = check(&lines);
+
+    assert_eq!(shown_names(&report), ["p"]);
+    assert_eq!((report.gaps, report.gaps_unexplained), (2, 1));
+}
+
+fn shown_names(report: &Report) -> Vec<&str> {
+    let violations = report.violations.iter();
+    violations.map(|found| found.sequence.as_str()).collect()
 }
 
 #[test]

@@ -214,7 +214,10 @@ impl Watched {
         let (recorder, lines) = Recorder::create(&path).unwrap();
         let start = Some(1);
         lines
-            .try_send(shown(Operation::Read(Mark { high: None, start })))
+            .try_send(shown(Operation::Read(Mark {
+                start,
+                ..Mark::default()
+            })))
             .unwrap();
         let progress = recorder.progress();
         let mut recording = JoinSet::new();
@@ -279,7 +282,10 @@ impl Watched {
     /// Has every guarantee checked, of a sequence whose mark is this at last.
     pub(crate) async fn check(mut self, high: u64) -> Seen {
         let high = Some(high);
-        let last = shown(Operation::FinalRead(Mark { high, start: None }));
+        let last = shown(Operation::FinalRead(Mark {
+            high,
+            ..Mark::default()
+        }));
         self.lines.send(last).await.unwrap();
         drop(self.lines);
         self.recording.join_next().await.unwrap().unwrap().unwrap();

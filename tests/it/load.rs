@@ -97,6 +97,7 @@ pub(crate) fn nothing_granted(sequence: &SequenceName) -> Line {
         operation: Operation::Read(Mark {
             high: None,
             start: Some(1),
+            cached: false,
         }),
     }
 }

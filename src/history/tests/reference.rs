@@ -30,8 +30,12 @@ impl Values {
         let start = lines
             .iter()
             .filter_map(|line| match line.operation {
-                Operation::Read(Mark { high: None, start })
-                | Operation::FinalRead(Mark { high: None, start }) => start,
+                Operation::Read(Mark {
+                    high: None, start, ..
+                })
+                | Operation::FinalRead(Mark {
+                    high: None, start, ..
+                }) => start,
                 _ => None,
             })
             .min();
@@ -278,6 +282,7 @@ fn served(asked: &[Asked], start: u64, increment: u64) -> Vec<Line> {
                 let shown = Mark {
                     high: mark,
                     start: mark.is_none().then_some(start),
+                    cached: false,
                 };
                 if matches!(asked.what, What::Read) {
                     operation(times, Operation::Read(shown))
