@@ -42,11 +42,21 @@ pub(crate) enum Bug {
     LinkNotReopened,
     /// What waits at a node is not counted.
     QueueUnbounded,
+    /// Who asks for a proof of leadership shares the one that is under way.
+    ProofTooEarly,
+    /// A node that leads again goes on with the windows of its leadership before, and any proof that it leads is enough.
+    WindowsKept,
+    /// A reservation that is answered late opens a window of the present leadership.
+    LateReservation,
+    /// An advance ends no window.
+    WindowOpenAfterAdvance,
+    /// Values that were taken without a proof of leadership are given again.
+    UnprovedGivenAgain,
 }
 
 impl Bug {
     /// All of them.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::RangeEnd,
         Self::ReplyBeforeCommit,
         Self::BatchRenumbered,
@@ -61,6 +71,11 @@ impl Bug {
         Self::UnknownToldAsRefused,
         Self::LinkNotReopened,
         Self::QueueUnbounded,
+        Self::ProofTooEarly,
+        Self::WindowsKept,
+        Self::LateReservation,
+        Self::WindowOpenAfterAdvance,
+        Self::UnprovedGivenAgain,
     ];
 
     /// How it is asked for.

@@ -134,7 +134,8 @@ pub struct CreateBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub max_value: Option<Number>,
-    /// Values reserved ahead; 0 by default, and nothing else so far.
+    /// Values that the leader reserves at once, up to 2^32 − 1, to grant them from memory; 0 by default: every grant is
+    /// committed by itself.
     #[serde(
         default,
         deserialize_with = "given",
@@ -175,7 +176,8 @@ pub struct AlterBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub max_value: Option<Number>,
-    /// Values reserved ahead; 0, and nothing else so far.
+    /// Values that the leader reserves at once, up to 2^32 − 1, to grant them from memory; 0: every grant is committed by
+    /// itself.
     #[serde(
         default,
         deserialize_with = "given",
@@ -202,11 +204,11 @@ pub struct SequenceBody {
     pub increment: Number,
     /// No value above it is granted.
     pub max_value: Number,
-    /// Values reserved ahead.
+    /// Values that the leader reserves at once; 0: every grant is committed by itself.
     pub cache: u64,
     /// The most values of one lease.
     pub max_lease: u32,
-    /// The high-water mark: the highest value covered so far, null before the first.
+    /// The high-water mark: the highest value covered by a grant or a reservation, null before the first.
     pub high: Option<Number>,
     /// The next value, null when the sequence is exhausted.
     pub next: Option<Number>,
@@ -216,7 +218,7 @@ pub struct SequenceBody {
     pub used_ratio: f64,
     /// Whether the name is retired.
     pub retired: bool,
-    /// The log index of the last grant, null before the first.
+    /// The log index of the last grant or reservation, null before the first.
     pub index: Option<u64>,
 }
 
@@ -283,8 +285,19 @@ pub struct GrantBody {
     pub cluster: String,
     /// The term of the leader that granted.
     pub term: u64,
-    /// The log index of the grant.
+    /// The log index of the grant; of a cached sequence, that of the reservation that its values are of.
     pub index: u64,
+    /// Whether the sequence has a cache; left out where it has none. Then a request key costs it its speed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cached: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over references"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The body of `POST /v1/sequences/{name}/advance`.

@@ -154,7 +154,8 @@ struct Create {
     /// No value above it is granted; 2^53 - 1 by default, up to 2^64 - 1
     #[arg(long)]
     max_value: Option<u64>,
-    /// Values reserved ahead; 0 by default
+    /// Values that the leader reserves at once, to grant them from memory: faster, and a change of the leader leaves a gap of what
+    /// is left of them; 0 by default, every grant is committed by itself
     #[arg(long)]
     cache: Option<u64>,
     /// The most values of one lease; 1000000 by default
@@ -177,6 +178,9 @@ struct Alterations {
     /// No value above it is granted; at or above the mark
     #[arg(long, value_name = "N")]
     max_value: Option<u64>,
+    /// Values that the leader reserves at once; 0: every grant is committed by itself
+    #[arg(long, value_name = "N")]
+    cache: Option<u64>,
     /// The most values of one lease
     #[arg(long, value_name = "N")]
     max_lease: Option<u64>,
@@ -247,6 +251,7 @@ fn list(args: &List, output: &Output) -> Result<(), CliError> {
 fn alter(args: &Alter, output: &Output) -> Result<(), CliError> {
     let body = AlterBody {
         max_value: args.settings.max_value.map(Number::from),
+        cache: args.settings.cache.map(Number::from),
         max_lease: args.settings.max_lease.map(Number::from),
         ..AlterBody::default()
     };
@@ -256,8 +261,9 @@ fn alter(args: &Alter, output: &Output) -> Result<(), CliError> {
     let altered = args
         .change
         .done(block_on(changes.alter_sequence(sequence, &body))?)?;
-    let (max_value, max_lease) = (altered.max_value, altered.max_lease);
-    let text = format!("{sequence} altered: max_value {max_value}, max_lease {max_lease}");
+    let (max_value, cache, max_lease) = (altered.max_value, altered.cache, altered.max_lease);
+    let text =
+        format!("{sequence} altered: max_value {max_value}, cache {cache}, max_lease {max_lease}");
     args.change.tell(output, text, &altered)
 }
 

@@ -31,12 +31,16 @@ pub(super) enum Effect {
     Idempotent,
     /// The second is answered like the first, as long as both have one key. A later call has another.
     Keyed,
+    /// The second gives other values, and nobody gets those of the first.
+    Cached,
 }
 
 impl Effect {
     pub(super) fn way_out(self) -> &'static str {
         match self {
-            Self::Keyed => "lease again, which gives other values and leaves at the worst a gap",
+            Self::Keyed | Self::Cached => {
+                "lease again, which gives other values and leaves at the worst a gap"
+            }
             Self::None | Self::Idempotent => "send it again, which is safe",
         }
     }
@@ -131,7 +135,8 @@ impl Client {
                 }
                 Exchange::Refused(problem) => {
                     tour.arrived(stop);
-                    if trail.unknown.is_some() && request.key.is_some() {
+                    let may_be_done = request.key.is_some() || request.effect == Effect::Cached;
+                    if trail.unknown.is_some() && may_be_done {
                         // What was sent before may still be on its way, and find another state.
                         trail.unknown = Some(stop.setback(SetbackReason::Problem(problem)));
                         return Err(self.give_up(trail, stop, request.effect));
@@ -200,10 +205,12 @@ impl Client {
 
     fn give_up(&self, trail: Trail, stop: Stop<'_>, effect: Effect) -> ClientError {
         match (trail.unknown, effect) {
-            (Some(last), Effect::Keyed | Effect::Idempotent) => ClientError::Unknown {
-                last,
-                way_out: effect.way_out(),
-            },
+            (Some(last), Effect::Keyed | Effect::Cached | Effect::Idempotent) => {
+                ClientError::Unknown {
+                    last,
+                    way_out: effect.way_out(),
+                }
+            }
             (_, Effect::None) | (None, _) => ClientError::Unavailable {
                 deadline: self.deadline,
                 attempts: trail.attempts,

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{ClientError, Grant};
 use crate::sequence::SequenceName;
+use crate::wire::GrantBody;
 
 /// Why a client does not take a grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,13 +50,23 @@ struct Seen {
     /// The latest epoch, and the cluster that it was seen of.
     history: Option<(u64, String)>,
     /// By sequence, of which a cluster has a bounded number.
-    highest: BTreeMap<SequenceName, u64>,
+    sequences: BTreeMap<SequenceName, Known>,
+}
+
+/// What a client knows of a sequence by what it was granted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    /// The highest value so far: what is asked for from now on has to be above it.
+    pub(super) highest: Option<u64>,
+    /// Whether it had a cache.
+    pub(super) cached: bool,
 }
 
 impl Fence {
-    /// The highest value of a sequence that was granted so far: what is asked for from now on has to be above it.
-    pub(super) fn highest(&self, sequence: &SequenceName) -> Option<u64> {
-        self.lock().highest.get(sequence).copied()
+    /// What the grants so far say of a sequence.
+    pub(super) fn known(&self, sequence: &SequenceName) -> Known {
+        let seen = self.lock();
+        seen.sequences.get(sequence).copied().unwrap_or_default()
     }
 
     /// Lets a grant through where it is above what had been granted when it was asked for.
@@ -100,13 +111,16 @@ impl Seen {
         if self.history.as_ref().map(|(epoch, _)| *epoch) < Some(grant.epoch()) {
             self.history = Some((grant.epoch(), grant.cluster().to_owned()));
         }
-        let sequence = &grant.body().sequence;
-        match self.highest.get_mut(sequence) {
-            Some(highest) => *highest = grant.last().max(*highest),
-            None => {
-                self.highest.insert(sequence.clone(), grant.last());
-            }
-        }
+        let GrantBody {
+            sequence, cached, ..
+        } = grant.body();
+        let before = self.sequences.get_mut(sequence);
+        let known = match before {
+            Some(known) => known,
+            None => self.sequences.entry(sequence.clone()).or_default(),
+        };
+        known.highest = known.highest.max(Some(grant.last()));
+        known.cached = *cached;
     }
 }
 
@@ -114,7 +128,7 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::sequence::RangeCount;
-    use crate::wire::{GrantBody, Number};
+    use crate::wire::Number;
 
     fn name() -> SequenceName {
         "photos".parse().unwrap()
@@ -132,6 +146,7 @@ mod tests {
             cluster: cluster.to_owned(),
             term: 1,
             index: 1,
+            cached: false,
         };
         Grant::from_answer(body, None, &name(), RangeCount::constant(10)).unwrap()
     }
@@ -146,10 +161,10 @@ mod tests {
     #[test]
     fn what_is_asked_for_after_an_answer_has_to_be_above_it() {
         let fence = Fence::default();
-        let before = fence.highest(&name());
+        let before = fence.known(&name()).highest;
         fence.pass(grant(11, 1, "a"), before).unwrap();
 
-        let before = fence.highest(&name());
+        let before = fence.known(&name()).highest;
 
         assert_eq!(before, Some(20));
         let repeated = fence.pass(grant(11, 1, "a"), before);
@@ -167,18 +182,18 @@ mod tests {
     #[test]
     fn answers_of_leases_that_were_under_way_together_come_in_any_order() {
         let fence = Fence::default();
-        let before = [fence.highest(&name()), fence.highest(&name())];
+        let before = [fence.known(&name()).highest, fence.known(&name()).highest];
 
         fence.pass(grant(11, 1, "a"), before[0]).unwrap();
         fence.pass(grant(1, 1, "a"), before[1]).unwrap();
 
-        assert_eq!(fence.highest(&name()), Some(20));
+        assert_eq!(fence.known(&name()).highest, Some(20));
     }
 
     #[test]
     fn a_past_epoch_is_refused_whatever_its_values_are_and_however_long_it_was_under_way() {
         let fence = Fence::default();
-        let before = fence.highest(&name());
+        let before = fence.known(&name()).highest;
         fence.pass(grant(1, 7, "b"), before).unwrap();
 
         let late = fence.pass(grant(100, 6, "a"), before);
@@ -198,7 +213,7 @@ mod tests {
         let seen = "a".to_owned();
         assert_eq!(reason(other), FenceReason::OtherCluster { seen });
         assert_eq!(
-            fence.highest(&name()),
+            fence.known(&name()).highest,
             Some(10),
             "what is refused counts for nothing"
         );

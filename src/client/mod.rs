@@ -81,7 +81,8 @@ impl Client {
         self.nodes.iter()
     }
 
-    /// Leases the next `count` values of a sequence, under a key of its own: a lost answer costs time and no value.
+    /// Leases the next `count` values of a sequence, under a key of its own: a lost answer costs time and no value. Of a cached
+    /// sequence, where a key would cost time, it leases without one as soon as it knows: a lost answer costs its values.
     ///
     /// # Errors
     /// [`ClientError::Unknown`] where the deadline passed and the range may have been granted: the values are then used by
@@ -123,10 +124,14 @@ impl Client {
             count: Some(u64::from(count.get()).into()),
         };
         let path = format!("/v1/sequences/{sequence}/leases");
-        let request = Request::new(Method::POST, path, effect)
-            .with_key(key)
-            .with_body(&body);
-        let before = self.fence.highest(sequence);
+        let known = self.fence.known(sequence);
+        let request = match effect {
+            // Nothing of it is in the log, so there is nothing to be found again under a key.
+            Effect::Keyed if known.cached => Request::new(Method::POST, path, Effect::Cached),
+            _ => Request::new(Method::POST, path, effect).with_key(key),
+        };
+        let request = request.with_body(&body);
+        let before = known.highest;
         let answer = self.call(request).await?;
         let node = answer.node_id();
         // Under a key of the caller's the same range is given again, however long ago it was granted first.
@@ -155,7 +160,7 @@ impl Client {
             .with_body(&body);
         let before = leases
             .iter()
-            .map(|(sequence, _)| self.fence.highest(sequence));
+            .map(|(sequence, _)| self.fence.known(sequence).highest);
         let before: Vec<Option<u64>> = before.collect();
         let answer = self.call(request).await?;
         let node = answer.node_id();

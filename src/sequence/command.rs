@@ -7,12 +7,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EntryId, FeatureLevel, IdForm, ImportParts, Imported, NodeCard, Origin, Range, RangeCount,
-    Sequence, SequenceName, SessionId, Settings,
+    EntryId, FeatureLevel, GrantParts, IdForm, ImportParts, Imported, NodeCard, Origin, Range,
+    RangeCount, Reserved, Sequence, SequenceName, SessionId, Settings, WindowParts,
 };
-
-/// The most leases of one command: with the longest names they are still one batch.
-pub(crate) const GRANT_PARTS_MAX: usize = 256;
 
 /// One change of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +93,24 @@ pub(crate) enum Command {
         /// At least.
         to: FeatureLevel,
     },
+    /// Raise the mark over a window of the sequence's `cache` values, or `count` where that is more: all that is left, where
+    /// fewer are. Who proposed it grants from the window.
+    Reserve {
+        /// Of which sequence.
+        sequence: SequenceName,
+        /// Values of the lease that it is for.
+        count: RangeCount,
+    },
+    /// Give several ranges at once, all of them or none, of which some were taken out of windows: those are given only where
+    /// the window's reservation is the latest command on its sequence.
+    GrantTaken {
+        /// What makes a repetition the same request, where it has a key.
+        key: Option<RequestKey>,
+        /// Which, in order.
+        parts: WindowParts,
+        /// What a sequence that is not there is created with; `None`: it is refused.
+        create: Option<Settings>,
+    },
 }
 
 /// A request key, and which request it was first given to (I4).
@@ -120,58 +135,6 @@ pub(crate) struct Changes {
     pub(crate) cache: Option<u64>,
     /// The most values of one lease.
     pub(crate) max_lease: Option<RangeCount>,
-}
-
-/// One lease of several.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GrantPart {
-    /// Of which sequence.
-    pub(crate) sequence: SequenceName,
-    /// How many.
-    pub(crate) count: RangeCount,
-}
-
-/// Leases that are one command: 1 to [`GRANT_PARTS_MAX`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<GrantPart>", into = "Vec<GrantPart>")]
-pub(crate) struct GrantParts(Vec<GrantPart>);
-
-impl GrantParts {
-    /// The leases in their order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &GrantPart> {
-        self.0.iter()
-    }
-}
-
-impl From<GrantPart> for GrantParts {
-    fn from(part: GrantPart) -> Self {
-        Self(vec![part])
-    }
-}
-
-impl TryFrom<Vec<GrantPart>> for GrantParts {
-    type Error = GrantPartsError;
-
-    fn try_from(parts: Vec<GrantPart>) -> Result<Self, GrantPartsError> {
-        if (1..=GRANT_PARTS_MAX).contains(&parts.len()) {
-            Ok(Self(parts))
-        } else {
-            Err(GrantPartsError { found: parts.len() })
-        }
-    }
-}
-
-impl From<GrantParts> for Vec<GrantPart> {
-    fn from(parts: GrantParts) -> Self {
-        parts.0
-    }
-}
-
-/// No leases, or too many for one command.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found} leases are not 1 to {GRANT_PARTS_MAX}")]
-pub(crate) struct GrantPartsError {
-    found: usize,
 }
 
 /// A range given.
@@ -255,6 +218,8 @@ pub(crate) enum Outcome {
         /// The one in use, which may be later than the one asked for.
         level: FeatureLevel,
     },
+    /// A window is reserved.
+    Reserved(Reserved),
 }
 
 /// What a request under a key was answered; refusals are not kept.
@@ -366,6 +331,9 @@ pub(crate) enum Refusal {
         /// How many do.
         limit: u64,
     },
+    /// The range was taken out of a window that is no more.
+    #[error("the sequence was changed since the values were taken for this lease")]
+    WindowClosed,
 }
 
 /// A setting that never changes.

@@ -20,8 +20,10 @@ impl FeatureLevel {
     pub(crate) const FIRST: Self = Self(1);
     /// [`Command::Import`].
     pub(crate) const IMPORTS: Self = Self(2);
+    /// [`Command::Reserve`], [`Command::GrantTaken`], and sequences with a cache. They are in the same release as imports.
+    pub(crate) const CACHES: Self = Self::IMPORTS;
     /// The latest that this program knows.
-    pub(crate) const LATEST: Self = Self::IMPORTS;
+    pub(crate) const LATEST: Self = Self::CACHES;
 
     /// The level of this number; there is no level 0.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
@@ -56,6 +58,12 @@ impl Command {
     /// no release yet.
     pub(crate) fn needs(&self) -> FeatureLevel {
         match self {
+            Self::Reserve { .. } | Self::GrantTaken { .. } => FeatureLevel::CACHES,
+            Self::Create { settings, .. } if 0 < settings.cache() => FeatureLevel::CACHES,
+            Self::Alter { changes, .. } if Some(0) < changes.cache => FeatureLevel::CACHES,
+            Self::Import { parts } if parts.iter().any(|part| 0 < part.settings.cache()) => {
+                FeatureLevel::CACHES
+            }
             Self::Grant { .. }
             | Self::Create { .. }
             | Self::Advance { .. }

@@ -13,29 +13,34 @@ mod import;
 #[cfg(feature = "server")]
 mod level;
 mod name;
+#[cfg(feature = "server")]
+mod parts;
 mod range;
 mod settings;
 #[cfg(feature = "server")]
 mod state_hash;
 #[cfg(feature = "server")]
 mod table;
+#[cfg(feature = "server")]
+mod window;
 
 #[cfg(feature = "server")]
 pub(crate) use batch::{
     Answered, Applied, Batch, BatchHash, BatchOutcome, EntryId, Origin, SessionId,
 };
-#[cfg(all(test, feature = "server"))]
-pub(crate) use command::GRANT_PARTS_MAX;
 #[cfg(feature = "server")]
 pub(crate) use command::{
-    Changes, Command, FixedSetting, Grant, GrantPart, GrantParts, GrantPartsError, KeyedAnswer,
-    Outcome, Refusal, RequestKey,
+    Changes, Command, FixedSetting, Grant, KeyedAnswer, Outcome, Refusal, RequestKey,
 };
 #[cfg(feature = "server")]
 pub(crate) use import::{ImportPart, ImportParts, ImportPartsError, Imported, NamedSettings};
 #[cfg(feature = "server")]
 pub(crate) use level::{FeatureLevel, LaterLevel};
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
+#[cfg(all(test, feature = "server"))]
+pub(crate) use parts::GRANT_PARTS_MAX;
+#[cfg(feature = "server")]
+pub(crate) use parts::{GrantPart, GrantParts, GrantPartsError, Taken, WindowPart, WindowParts};
 pub use range::{Range, RangeCount, RangeError};
 pub use settings::{IdForm, NUMBER_SAFE_MAX, Settings, SettingsError};
 #[cfg(feature = "server")]
@@ -44,6 +49,8 @@ pub(crate) use state_hash::StateHash;
 pub(crate) use table::{
     Answer, Kept, KnownNode, NodeCard, Position, Sequence, Session, Table, TableHeader,
 };
+#[cfg(feature = "server")]
+pub(crate) use window::{Reserved, Window};
 
 /// The most sequences of one import: with the longest names they are half a batch, and less than a request's body.
 pub const IMPORT_PARTS_MAX: usize = 128;

@@ -44,6 +44,12 @@ impl Settings {
         .try_into()
     }
 
+    /// These settings with so many values reserved ahead; 0 for none.
+    #[must_use]
+    pub fn with_cache(self, cache: u64) -> Self {
+        Self { cache, ..self }
+    }
+
     /// The first value.
     #[must_use]
     pub fn start(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Kept, KnownNode, NodeCard, Sequence, Session, TableHeader};
-use super::{Answered, BatchHash, SequenceName, SessionId};
+use super::{Answered, BatchHash, SequenceName, SessionId, Window};
 
 /// 128 bits of BLAKE3 over the table, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ pub(super) enum Part<'a> {
     Key(&'a Kept),
     /// A node under its id.
     Node(u64, &'a KnownNode),
+    /// A sequence's window.
+    Window(&'a SequenceName, &'a Window),
 }
 
 /// The sum of all parts' hashes.
@@ -82,6 +84,7 @@ impl Part<'_> {
             Self::Answer(id, number, hash, answered) => answer_hash(id, number, hash, answered),
             Self::Key(kept) => key_hash(kept),
             Self::Node(id, node) => node_hash(id, node),
+            Self::Window(name, window) => window_hash(name, window),
         }
     }
 }
@@ -164,6 +167,15 @@ fn node_hash(id: u64, node: &KnownNode) -> u128 {
     layout.text(api);
     layout.text(peer);
     layout.byte(u8::from(*member));
+    layout.hash()
+}
+
+fn window_hash(name: &SequenceName, window: &Window) -> u128 {
+    let Window { index, first } = window;
+    let mut layout = Layout::of(b'W');
+    layout.text(name.as_str());
+    layout.number(*index);
+    layout.number(*first);
     layout.hash()
 }
 

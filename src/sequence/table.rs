@@ -17,6 +17,7 @@ use imbl::OrdMap;
 use super::state_hash::{Part, PartsSum, StateHash};
 use super::{
     Applied, Batch, Command, EntryId, FeatureLevel, Outcome, Refusal, SequenceName, SessionId,
+    Window,
 };
 #[cfg(test)]
 use crate::planted::Bug;
@@ -71,6 +72,8 @@ impl Default for TableHeader {
 pub(crate) struct Table {
     header: TableHeader,
     sequences: OrdMap<SequenceName, Sequence>,
+    /// Of the sequences whose latest command is a reservation.
+    windows: OrdMap<SequenceName, Window>,
     sessions: Sessions,
     keys: Keys,
     nodes: Nodes,
@@ -161,6 +164,25 @@ impl Table {
             restored.sum.add(Part::Sequence(name, sequence));
         }
         restored
+    }
+
+    /// All windows in the order of their sequences' names.
+    pub(crate) fn windows(&self) -> impl ExactSizeIterator<Item = (&SequenceName, &Window)> {
+        self.windows.iter()
+    }
+
+    /// The sequence has this window now, or none.
+    pub(crate) fn set_window(&mut self, name: &SequenceName, window: Option<Window>) {
+        let before = match window {
+            Some(window) => {
+                self.sum.add(Part::Window(name, &window));
+                self.windows.insert(name.clone(), window)
+            }
+            None => self.windows.remove(name),
+        };
+        if let Some(before) = before {
+            self.sum.remove(Part::Window(name, &before));
+        }
     }
 
     /// Puts back one sequence of a snapshot.

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::sequence::{
         Batch, BatchHash, Changes, Command, GrantPart, GrantParts, ImportPart, NamedSettings,
-        NodeCard, Origin, RangeCount, RequestKey, SessionId, Settings,
+        NodeCard, Origin, Range, RangeCount, RequestKey, SessionId, Settings, Taken, WindowPart,
     };
 
     fn batch() -> Batch {
@@ -210,6 +210,46 @@ mod tests {
         0100000000000000 0100000000000000 ffffffffffff1f00 0000000000000000 40420f00 \
         0001000001 0500000000000000";
 
+    /// Those of windows.
+    fn batch_of_windows() -> Batch {
+        let sequence: crate::SequenceName = "ab".parse().unwrap();
+        let part = GrantPart {
+            sequence: sequence.clone(),
+            count: RangeCount::constant(3),
+        };
+        let taken = Taken {
+            index: 4,
+            range: Range::from_bounds(5, 7, 1.try_into().unwrap()).unwrap(),
+        };
+        let parts = [None, Some(taken)].map(|taken| WindowPart {
+            part: part.clone(),
+            taken,
+        });
+        Batch {
+            commands: vec![
+                Command::Reserve {
+                    sequence,
+                    count: RangeCount::constant(3),
+                },
+                Command::GrantTaken {
+                    key: Some(RequestKey { id: 1, request: 2 }),
+                    parts: Vec::from(parts).try_into().unwrap(),
+                    create: None,
+                },
+            ],
+            ..batch()
+        }
+    }
+
+    const BATCH_OF_WINDOWS_GOLDEN: &str = "\
+        0000000000000000 0200000000000000 0100000000000000 09090909090909090909090909090909 \
+        0200000000000000 \
+        0c000000 0200000000000000 6162 03000000 \
+        0d000000 01 01000000000000000000000000000000 02000000000000000000000000000000 \
+        0200000000000000 0200000000000000 6162 03000000 00 \
+        0200000000000000 6162 03000000 01 0400000000000000 \
+        0500000000000000 0700000000000000 0100000000000000 00";
+
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -221,6 +261,7 @@ mod tests {
             (later_batch(), LATER_BATCH_GOLDEN),
             (batch_of_a_session(), BATCH_OF_A_SESSION_GOLDEN),
             (batch_of_an_import(), BATCH_OF_AN_IMPORT_GOLDEN),
+            (batch_of_windows(), BATCH_OF_WINDOWS_GOLDEN),
         ] {
             let bytes = encode(&batch);
 

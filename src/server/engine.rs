@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{Backups, Service};
-use super::batcher::Batcher;
+use super::batcher::{Batcher, Relay};
 use super::config::AutoCreate;
 use super::consensus::{Consensus, Inbound, Plan, Proposer};
 use super::store::{FormationRecord, Pace, SnapshotInbox};
@@ -37,6 +37,11 @@ impl Engine {
             .spawn(Proposer::new(consensus.clone(), queue).run());
         let (batcher, handle) = Batcher::new(consensus.clone(), proposals.clone());
         self.tasks.spawn(batcher.run());
+        let (relay, cached) = Relay::new(consensus.clone());
+        self.tasks.spawn(relay.run());
+        self.tasks.spawn(consensus.clone().prove_leases());
+        self.tasks
+            .spawn(consensus.clone().reserve_windows(proposals.clone()));
 
         inbound.send_replace(Some(Inbound::new(
             consensus.clone(),
@@ -51,6 +56,7 @@ impl Engine {
         self.tasks.spawn(pace.clone().run(recovered.clone()));
         Service {
             batcher: handle,
+            cached,
             consensus: self.consensus,
             cluster: self.record.cluster,
             auto_create: self.auto_create,

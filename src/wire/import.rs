@@ -34,7 +34,7 @@ pub struct ImportBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub max_value: Option<Number>,
-    /// Values reserved ahead; 0, and nothing else so far.
+    /// Values that the leader reserves at once, up to 2^32 − 1; 0: every grant is committed by itself.
     #[serde(
         default,
         deserialize_with = "given",

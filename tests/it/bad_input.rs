@@ -496,8 +496,8 @@ async fn settings_and_marks_that_are_none_are_refused() {
                 create("[1,1]"),
                 &not_understood("invalid type: list, expected an object at line 1 column 0"),
             ),
-            invalid(alter(""), "no setting is named: name max_value or max_lease"),
-            invalid(alter("{}"), "no setting is named: name max_value or max_lease"),
+            invalid(alter(""), "no setting is named: name max_value, cache or max_lease"),
+            invalid(alter("{}"), "no setting is named: name max_value, cache or max_lease"),
             invalid(alter("{\"max_value\":null}"), &field("max_value", "invalid type: null", 17)),
             invalid(
                 alter("{\"max_lease\":0}"),
@@ -511,10 +511,9 @@ async fn settings_and_marks_that_are_none_are_refused() {
                 Request::new("DELETE", "/v1/sequences/small").body("{}"),
                 &not_understood("this request has no body"),
             ),
-            alter("{\"cache\":1}").is(
-                400,
-                "unsupported_setting",
-                "a cache other than 0 is not supported by this version",
+            invalid(
+                alter("{\"cache\":4294967296}"),
+                "cache is out of bounds: 0 to 2^32 - 1",
             ),
             alter("{\"column\":\"id\"}").is(
                 400,
@@ -522,10 +521,9 @@ async fn settings_and_marks_that_are_none_are_refused() {
                 "the body has an unknown field `column`, expected one of `start`, `increment`, `max_value`, `cache`, \
                  `max_lease` at line 1 column 9",
             ),
-            create("{\"cache\":10}").is(
-                400,
-                "unsupported_setting",
-                "a cache other than 0 is not supported by this version",
+            invalid(
+                create("{\"cache\":\"18446744073709551616\"}"),
+                "cache is out of bounds: 0 to 2^32 - 1",
             ),
             create("{\"cycle\":true}").is(
                 400,

@@ -136,14 +136,14 @@ async fn a_sequence_is_altered_and_what_was_granted_stays_granted() {
     let json = shell.json("sequence alter p --max-value 40");
     let wide = shell.out("sequence alter wide --max-value 9007199254740993");
 
-    assert_eq!(altered, "p altered: max_value 50, max_lease 5\n");
+    assert_eq!(altered, "p altered: max_value 50, cache 0, max_lease 5\n");
     assert_eq!(
         (&json["max_value"], &json["next"]),
         (&json!(40), &json!(11))
     );
     assert_eq!(
         wide,
-        "wide altered: max_value 9007199254740993, max_lease 1000000\n"
+        "wide altered: max_value 9007199254740993, cache 0, max_lease 1000000\n"
     );
     assert_eq!(
         shell.err("sequence alter p --max-value 9", 4),
@@ -160,8 +160,9 @@ async fn a_sequence_is_altered_and_what_was_granted_stays_granted() {
     );
     assert_eq!(
         shell.err("sequence alter p", 2),
-        "highwater: the following required arguments were not provided: <--max-value <N>|--max-lease <N>> Usage: \
-         highwater sequence alter --url <URL,…> <--max-value <N>|--max-lease <N>> <NAME> (--help tells more)\n"
+        "highwater: the following required arguments were not provided: <--max-value <N>|--cache <N>|--max-lease <N>> \
+         Usage: highwater sequence alter --url <URL,…> <--max-value <N>|--cache <N>|--max-lease <N>> <NAME> (--help tells \
+         more)\n"
     );
     assert_eq!(shell.out("lease p 5"), "11 15\n");
 }

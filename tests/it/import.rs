@@ -237,20 +237,20 @@ async fn a_list_with_a_bad_line_is_not_sent_at_all() {
 
 // What only the nodes judge is told by its line too, and what was accepted before stays.
 #[tokio::test]
-async fn what_the_nodes_do_not_support_is_refused_with_its_line() {
+async fn what_only_the_nodes_refuse_is_told_with_its_line() {
     let world = World::start().await;
     let mut text = many(300)
         .replace('\n', ",\n")
         .replace("at_least,", "at_least,cache");
-    text.push_str("cached,5,1000\n");
+    text.push_str("cached,5,4294967296\n");
     let list = world.list("list.csv", &text);
 
     let said = world.run("import", &list, &[]);
 
     assert_eq!((said.exit, said.out.as_str()), (2, ""));
     let line = format!(
-        "highwater: {}:302: cached (the 256 lines before are done and stay, run it again to finish): at position 44: a \
-         cache other than 0 is not supported by this version\n",
+        "highwater: {}:302: cached (the 256 lines before are done and stay, run it again to finish): at position 44: cache is \
+         out of bounds: 0 to 2^32 - 1\n",
         list.display()
     );
     assert_eq!(said.err, line);
@@ -581,10 +581,10 @@ async fn an_import_that_is_not_understood_is_refused_whole_with_the_position() {
             "at position 0: at_least is out of bounds: 0 to 2^64 - 1",
         ),
         (
-            json!([{"sequence": "p", "at_least": 1, "cache": 5}]),
-            "unsupported_setting",
+            json!([{"sequence": "p", "at_least": 1, "cache": 4294967296_u64}]),
+            "invalid_body",
             json!(0),
-            "at position 0: a cache other than 0 is not supported by this version",
+            "at position 0: cache is out of bounds: 0 to 2^32 - 1",
         ),
         (
             json!({"sequence": "p", "at_least": 1}),

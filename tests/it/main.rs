@@ -9,6 +9,8 @@ mod bad_input;
 #[cfg(test)]
 mod bad_requests;
 #[cfg(test)]
+mod cached;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod cli_sequences;

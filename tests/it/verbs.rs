@@ -169,10 +169,10 @@ const ALTERATIONS: &[(&str, u16, &str, &str)] = &[
         "max_value cannot become 9007199254740992: the sequence's ids are JSON numbers, so stay at 2^53 - 1 or below",
     ),
     (
-        r#"{"max_lease":5,"cache":1}"#,
+        r#"{"max_lease":5,"cache":4294967296}"#,
         400,
-        "unsupported_setting",
-        "a cache other than 0 is not supported by this version",
+        "invalid_body",
+        "cache is out of bounds: 0 to 2^32 - 1",
     ),
     (
         r#"{"max_lease":0}"#,
@@ -190,13 +190,13 @@ const ALTERATIONS: &[(&str, u16, &str, &str)] = &[
         "{}",
         400,
         "invalid_body",
-        "no setting is named: name max_value or max_lease",
+        "no setting is named: name max_value, cache or max_lease",
     ),
     (
         "",
         400,
         "invalid_body",
-        "no setting is named: name max_value or max_lease",
+        "no setting is named: name max_value, cache or max_lease",
     ),
     (
         r#"{"max_lease":7,"max_lease":7}"#,

@@ -7,7 +7,7 @@ use crate::planted::Bug;
 const SEEDS_MAX: u64 = 200;
 
 /// The first seeds that found them. Any change of the program may change what a seed does: then others are tried.
-const FOUND_BY: [(Bug, u64); 13] = [
+const FOUND_BY: [(Bug, u64); 15] = [
     (Bug::RangeEnd, 1),
     (Bug::ReplyBeforeCommit, 1),
     (Bug::BatchRenumbered, 4),
@@ -21,13 +21,30 @@ const FOUND_BY: [(Bug, u64); 13] = [
     (Bug::ReadUnproved, 1),
     (Bug::UnknownToldAsRefused, 24),
     (Bug::LinkNotReopened, 1),
+    (Bug::WindowOpenAfterAdvance, 1),
+    (Bug::UnprovedGivenAgain, 1),
 ];
 
-/// No simulation has so many workers that a queue is full: another test finds this one.
-const FOUND_BY_TEST: (Bug, &str) = (
-    Bug::QueueUnbounded,
-    "server::batcher::tests::beyond_the_queues_length_a_request_is_overloaded_at_once_and_the_others_wait",
-);
+/// Those that other tests find: no simulation has so many workers that a queue is full, and what two leaders in a moment would
+/// take is rare.
+const FOUND_BY_TEST: [(Bug, &str); 4] = [
+    (
+        Bug::QueueUnbounded,
+        "server::batcher::tests::beyond_the_queues_length_a_request_is_overloaded_at_once_and_the_others_wait",
+    ),
+    (
+        Bug::ProofTooEarly,
+        "server::consensus::cached::proofs::tests::who_asks_while_a_proof_is_under_way_shares_the_next_one",
+    ),
+    (
+        Bug::WindowsKept,
+        "server::consensus::cached::windows::tests::a_later_leadership_of_the_same_node_has_none_of_the_windows",
+    ),
+    (
+        Bug::LateReservation,
+        "server::consensus::cached::windows::tests::a_late_reservation_of_an_earlier_leadership_opens_nothing",
+    ),
+];
 
 /// The first seed from this one on that finds it, as many at once as run at once.
 fn hunt(bug: Bug, from: u64) -> Option<Ended> {
@@ -55,13 +72,14 @@ fn every_planted_bug_is_found() {
         println!("| `{bug:?}` | {} | {} |", found.seed, found.reason());
     }
 
-    let (bug, test) = FOUND_BY_TEST;
-    let found = processes::run_test(test, Some(bug));
-    assert!(!found.success, "{bug:?} is not found by {test}");
-    assert!(
-        processes::run_test(test, None).success,
-        "{test} fails anyway"
-    );
+    for (bug, test) in FOUND_BY_TEST {
+        let found = processes::run_test(test, Some(bug));
+        assert!(!found.success, "{bug:?} is not found by {test}");
+        assert!(
+            processes::run_test(test, None).success,
+            "{test} fails anyway"
+        );
+    }
 }
 
 #[test]
@@ -75,7 +93,7 @@ fn the_page_names_every_planted_bug_with_the_seed_that_finds_it() {
                 let row = format!("| {name} | {seed} |");
                 assert!(page.contains(&row), "docs/guarantees.md has no row {row}");
             }
-            None => assert_eq!(bug, FOUND_BY_TEST.0),
+            None => assert!(FOUND_BY_TEST.iter().any(|(known, _)| *known == bug)),
         }
         assert!(1 < page.matches(&name).count(), "{name} is of no promise");
     }

@@ -13,11 +13,16 @@ use tokio::time::timeout;
 use super::machine;
 use super::watch::{Board, now_ns, wait_ms};
 use crate::client::{Client, ClientError, Grant, SendError, Spread, simulated};
-use crate::history::{LeaseOutcome, Line, Mark, Operation};
+use crate::history::{AdvanceOutcome, LeaseOutcome, Line, Mark, Operation};
 use crate::sequence::{RangeCount, SequenceName};
-use crate::wire::{GrantBody, IdempotencyKey, Number, Problem, ProblemOutcome};
+use crate::wire::{AlterBody, GrantBody, IdempotencyKey, Number, Problem, ProblemOutcome};
 
-const SEQUENCES: [&str; 2] = ["photos", "videos"];
+const SEQUENCES: [&str; 3] = ["photos", "videos", CACHED];
+/// Its cache is altered all the time; the others have none. So gaps in it are no fault, and its mark is ahead of grants.
+const CACHED: &str = "orders";
+const CACHES: [u64; 4] = [10, 30, 100, 0];
+/// How far from the mark advances go: often they end within a window.
+const ADVANCE_MAX: u64 = 40;
 const DEADLINE: Duration = Duration::from_secs(2);
 const COUNT_MAX: u64 = 20;
 /// How often a request under a key is sent again where nobody knows what became of it.
@@ -55,6 +60,8 @@ impl Worker {
             let sequence: SequenceName = name.parse().unwrap();
             let count = RangeCount::try_from(chance.random_range(1..=COUNT_MAX)).unwrap();
             match chance.random_range(0..10) {
+                0 if *name == CACHED => self.advance(&mut chance, &client, &sequence).await,
+                1 if *name == CACHED => alter_cache(&mut chance, &client, &sequence).await,
                 0 => self.read(&client, &sequence).await,
                 1 if !used.is_empty() => {
                     let pause = chance.random_range(0..AGAIN_AFTER_MAX_MS);
@@ -162,9 +169,32 @@ impl Worker {
         let mark = Mark {
             high: body.high.and_then(Number::get),
             start: body.start.get(),
+            cached: sequence.as_str() == CACHED,
         };
         self.record(None, sequence, sent_ns, to(mark));
         true
+    }
+
+    /// One advance to somewhere about the mark, written down whatever becomes of it.
+    async fn advance(&self, chance: &mut StdRng, client: &Client, sequence: &SequenceName) {
+        let Ok(body) = client.sequence(sequence).await else {
+            return;
+        };
+        let mark = body.high.and_then(Number::get).unwrap_or_default();
+        let to = (mark + chance.random_range(0..ADVANCE_MAX)).saturating_sub(ADVANCE_MAX / 2);
+        let sent_ns = now_ns();
+        let number = |number: Number| number.get().unwrap();
+        let outcome = match client.advance(sequence, to).await {
+            Ok(advanced) => AdvanceOutcome::Advanced {
+                previous: advanced.previous.map(number),
+                high: advanced.high.map(number).unwrap(),
+            },
+            Err(error) if error.outcome() == ProblemOutcome::NotApplied => {
+                AdvanceOutcome::NotApplied
+            }
+            Err(_) => AdvanceOutcome::Unknown,
+        };
+        self.record(None, sequence, sent_ns, Operation::Advance { to, outcome });
     }
 
     fn record(
@@ -183,6 +213,16 @@ impl Worker {
             operation,
         });
     }
+}
+
+/// Whether it is done is nobody's concern.
+async fn alter_cache(chance: &mut StdRng, client: &Client, sequence: &SequenceName) {
+    let cache = *CACHES.choose(chance).unwrap();
+    let body = AlterBody {
+        cache: Some(Number::from(cache)),
+        ..AlterBody::default()
+    };
+    drop(client.alter_sequence(sequence, &body).await);
 }
 
 /// A client of these nodes.

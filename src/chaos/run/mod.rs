@@ -51,7 +51,10 @@ pub(crate) use summary::{ChaosSummary, LeftOut};
 pub(crate) use target::{TargetPlan, run_target};
 
 /// Sequences that are leased from: their names, and where they start.
-const SEQUENCES: [(&str, u64); 2] = [("chaos-a", 1), ("chaos-b", 1_000)];
+const SEQUENCES: [(&str, u64); 3] = [("chaos-a", 1), ("chaos-b", 1_000), (CACHED, 1)];
+/// One of them has a cache, of so many values that a window lasts for a moment.
+const CACHED: &str = "chaos-cached";
+const CACHE: u64 = 500;
 /// A first start forms the cluster.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const STOP_WITHIN: Duration = Duration::from_secs(10);
@@ -157,12 +160,13 @@ async fn create_sequences(cluster: &LocalCluster) -> Result<Vec<SequenceName>, H
         .build()?;
     let mut names = Vec::new();
     for (name, start) in SEQUENCES {
-        #[expect(clippy::expect_used, reason = "a constant that every run parses")]
-        let name: SequenceName = name.parse().expect("a sequence name");
         let settings = CreateBody {
             start: Some(start.into()),
+            cache: (name == CACHED).then(|| CACHE.into()),
             ..CreateBody::default()
         };
+        #[expect(clippy::expect_used, reason = "a constant that every run parses")]
+        let name: SequenceName = name.parse().expect("a sequence name");
         let step = "the run's sequences cannot be created";
         let created = client.create_sequence(&name, &settings).await;
         created.map_err(|source| HarnessError::Call { step, source })?;

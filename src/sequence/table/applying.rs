@@ -12,9 +12,9 @@ use super::sessions::Turn;
 use crate::sequence::Applied;
 use crate::sequence::state_hash::Part;
 use crate::sequence::{
-    Answered, Batch, BatchOutcome, Changes, Command, EntryId, FeatureLevel, GrantParts, ImportPart,
+    Answered, Batch, BatchOutcome, Changes, Command, EntryId, FeatureLevel, GrantPart, ImportPart,
     Imported, KeyedAnswer, NodeCard, Origin, Outcome, RangeCount, Refusal, RequestKey,
-    SequenceName, SessionId, Settings,
+    SequenceName, SessionId, Settings, Taken, Window, WindowParts,
 };
 
 /// One entry while it is applied.
@@ -92,21 +92,37 @@ impl<'table> Applying<'table> {
         }
     }
 
-    /// Applies a command.
+    /// Applies a command. Of what it changes, the windows end.
     pub(super) fn command(&mut self, command: &Command) -> Outcome {
+        let outcome = self.carry_out(command);
+        // Of an import some parts may be refused.
+        let is_whole = !matches!(command, Command::Import { .. });
+        if is_whole && !self.table.windows.is_empty() && !outcome.is_unchanged() {
+            command.each_closed(|name| self.table.set_window(name, None));
+        }
+        outcome
+    }
+
+    fn carry_out(&mut self, command: &Command) -> Outcome {
         let done = match command {
             Command::Grant { sequence, count } => self.grant(sequence, *count),
             Command::Create { sequence, settings } => self.create(sequence, settings),
             Command::Advance { sequence, to } => self.advance(sequence, *to),
             Command::Alter { sequence, changes } => self.alter(sequence, changes),
             Command::Retire { sequence } => self.retire(sequence),
-            Command::GrantAll { parts, create } => return self.grant_all(parts, create.as_ref()),
+            Command::GrantAll { parts, create } => {
+                return self.grant_all(parts.iter().map(bare), create.as_ref());
+            }
             Command::GrantAllKeyed { key, parts, create } => {
                 let grants = parts.iter().count();
                 return self.once(*key, grants, |applying| {
-                    applying.grant_all(parts, create.as_ref())
+                    applying.grant_all(parts.iter().map(bare), create.as_ref())
                 });
             }
+            Command::GrantTaken { key, parts, create } => {
+                return self.grant_taken(*key, parts, create.as_ref());
+            }
+            Command::Reserve { sequence, count } => self.reserve(sequence, *count),
             Command::AdvanceKeyed { key, sequence, to } => {
                 return self.once(*key, 1, |applying| {
                     let advanced = applying.advance(sequence, *to);
@@ -181,13 +197,46 @@ impl<'table> Applying<'table> {
         Ok(Outcome::Retired { sequence })
     }
 
-    fn grant_all(&mut self, parts: &GrantParts, create: Option<&Settings>) -> Outcome {
+    fn reserve(&mut self, name: &SequenceName, count: RangeCount) -> Result<Outcome, Refusal> {
+        let index = self.entry.index;
+        let reserved = self.living(name)?.reserve(index, count)?;
+        let first = reserved.range.first();
+        self.table.set_window(name, Some(Window { index, first }));
+        Ok(Outcome::Reserved(reserved))
+    }
+
+    fn grant_taken(
+        &mut self,
+        key: Option<RequestKey>,
+        parts: &WindowParts,
+        create: Option<&Settings>,
+    ) -> Outcome {
+        let with_taken = || parts.iter().map(|part| (&part.part, part.taken.as_ref()));
+        match key {
+            Some(key) => self.once(key, parts.iter().len(), |applying| {
+                applying.grant_all(with_taken(), create)
+            }),
+            None => self.grant_all(with_taken(), create),
+        }
+    }
+
+    fn grant_all<'part>(
+        &mut self,
+        parts: impl Iterator<Item = (&'part GrantPart, Option<&'part Taken>)>,
+        create: Option<&Settings>,
+    ) -> Outcome {
+        let index = self.entry.index;
         let mut trial = Trial::default();
         let mut grants = Vec::new();
-        for (position, part) in (0..).zip(parts.iter()) {
-            let found = trial.copy(self.table, &part.sequence, create);
-            let granted =
-                found.and_then(|found| found.living()?.grant(self.entry.index, part.count));
+        for (position, (GrantPart { sequence, count }, taken)) in (0..).zip(parts) {
+            let found = trial.copy(self.table, sequence, create);
+            let granted = found.and_then(|found| match taken {
+                None => found.living()?.grant(index, *count),
+                Some(taken) => {
+                    let window = self.table.windows.get(sequence);
+                    found.living()?.give(index, *count, (taken, window))
+                }
+            });
             match granted {
                 Ok(grant) => grants.push(grant),
                 Err(refusal) => return Outcome::RefusedAt { position, refusal },
@@ -278,11 +327,13 @@ impl<'table> Applying<'table> {
             return Err(Refusal::SequenceExists);
         }
         let Advance { previous, high } = found.advance(part.at_least)?;
+        let id_form = found.settings.id_form();
+        self.table.set_window(&part.sequence, None);
         Ok(Imported::Done {
             fresh: false,
             previous,
             high,
-            id_form: found.settings.id_form(),
+            id_form,
         })
     }
 
@@ -305,6 +356,11 @@ impl<'table> Applying<'table> {
     fn living(&mut self, name: &SequenceName) -> Result<&mut Sequence, Refusal> {
         self.find(name)?.living()
     }
+}
+
+/// A lease of what comes next.
+fn bare(part: &GrantPart) -> (&GrantPart, Option<&Taken>) {
+    (part, None)
 }
 
 /// Copies that several leases are taken from. They become the table only if none of the leases is refused.

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 use crate::planted::Bug;
-use crate::sequence::{Changes, FixedSetting, Grant, Range, RangeCount, Refusal, Settings};
+use crate::sequence::{
+    Changes, FixedSetting, Grant, Range, RangeCount, Refusal, Reserved, Settings, Taken, Window,
+};
 
 /// One sequence: its settings and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,27 +48,87 @@ impl Sequence {
     }
 
     pub(super) fn grant(&mut self, index: u64, count: RangeCount) -> Result<Grant, Refusal> {
-        let limit = self.settings.max_lease();
-        if limit < count {
-            return Err(Refusal::LeaseTooLarge {
-                asked: count,
-                limit,
-            });
+        self.fits_one_lease(count)?;
+        let range = self.next(count)?;
+        self.take(index, range);
+        Ok(Grant {
+            range,
+            id_form: self.settings.id_form(),
+        })
+    }
+
+    /// Takes the next values for a window: as many as the sequence's cache, but at least `count`, and not more than are left.
+    pub(super) fn reserve(&mut self, index: u64, count: RangeCount) -> Result<Reserved, Refusal> {
+        self.fits_one_lease(count)?;
+        let mut range = self.next(count)?;
+        let left = u64::try_from(self.settings.remaining_above(self.high)).unwrap_or(u64::MAX);
+        let cache = self.settings.cache().min(left).min(u32::MAX.into());
+        if let Ok(cache) = RangeCount::try_from(cache)
+            && count < cache
+        {
+            range = self.next(cache)?;
         }
+        self.take(index, range);
+        Ok(Reserved {
+            range,
+            id_form: self.settings.id_form(),
+            max_lease: self.settings.max_lease(),
+        })
+    }
+
+    /// Gives what was taken out of the sequence's window for this lease, where that is the window it was taken from.
+    pub(super) fn give(
+        &mut self,
+        index: u64,
+        count: RangeCount,
+        (taken, window): (&Taken, Option<&Window>),
+    ) -> Result<Grant, Refusal> {
+        self.fits_one_lease(count)?;
+        let range = taken.range;
+        let increment = self.settings.increment();
+        let is_inside = window.is_some_and(|window| {
+            window.index == taken.index
+                && window.first <= range.first()
+                && (range.first() - window.first).is_multiple_of(increment.get())
+                && Some(range.last()) <= self.high
+        });
+        if !is_inside || Range::starting_at(range.first(), count, increment) != Some(range) {
+            return Err(Refusal::WindowClosed);
+        }
+        self.last_grant_index = Some(index);
+        Ok(Grant {
+            range,
+            id_form: self.settings.id_form(),
+        })
+    }
+
+    fn fits_one_lease(&self, asked: RangeCount) -> Result<(), Refusal> {
+        let limit = self.settings.max_lease();
+        if limit < asked {
+            return Err(Refusal::LeaseTooLarge { asked, limit });
+        }
+        Ok(())
+    }
+
+    /// The next values above the mark.
+    fn next(&self, count: RangeCount) -> Result<Range, Refusal> {
         let range = self
             .settings
             .next_above(self.high)
             .and_then(|first| Range::starting_at(first, count, self.settings.increment()))
             .filter(|range| range.last() <= self.settings.max_value());
-        let Some(range) = range else {
+        range.ok_or_else(|| {
             // What did not fit is fewer than were asked for, so it fits 32 bits.
             let left = self
                 .settings
                 .remaining_above(self.high)
                 .min(u128::from(u32::MAX));
             let left = u32::try_from(left).unwrap_or(u32::MAX);
-            return Err(Refusal::Exhausted { asked: count, left });
-        };
+            Refusal::Exhausted { asked: count, left }
+        })
+    }
+
+    fn take(&mut self, index: u64, range: Range) {
         assert!(
             self.high < Some(range.first()),
             "I1: {range} is not above the mark {:?}",
@@ -77,10 +139,6 @@ impl Sequence {
         let last = last - u64::from(Bug::RangeEnd.is_planted());
         self.raise(last);
         self.last_grant_index = Some(index);
-        Ok(Grant {
-            range,
-            id_form: self.settings.id_form(),
-        })
     }
 
     pub(super) fn advance(&mut self, to: u64) -> Result<Advance, Refusal> {

@@ -882,15 +882,25 @@ impl Model {
     }
 
     fn grant(&mut self, id: &str, of: u32) -> Option<Vec<u64>> {
+        self.take(id, of, of)
+    }
+
+    fn reserve(&mut self, id: &str, of: u32) -> Option<Vec<u64>> {
+        let cache = self.living(id)?.settings.cache();
+        self.take(id, of, of.max(cache.try_into().unwrap()))
+    }
+
+    /// Takes so many values or fewer, if there are as many as are needed.
+    fn take(&mut self, id: &str, needed: u32, wanted: u32) -> Option<Vec<u64>> {
         let known = self.living(id)?;
         let settings = known.settings;
         let increment = usize::try_from(settings.increment().get()).unwrap();
         let values: Vec<u64> = (settings.start()..=settings.max_value())
             .step_by(increment)
             .filter(|value| known.mark.is_none_or(|mark| mark < *value))
-            .take(usize::try_from(of).unwrap())
+            .take(usize::try_from(wanted).unwrap())
             .collect();
-        if values.len() < usize::try_from(of).unwrap() || settings.max_lease().get() < of {
+        if values.len() < usize::try_from(needed).unwrap() || settings.max_lease().get() < needed {
             return None;
         }
         known.mark = values.last().copied();
@@ -919,10 +929,11 @@ impl Model {
         );
         let max_value = changes.max_value.unwrap_or(now.max_value());
         let max_lease = changes.max_lease.unwrap_or(now.max_lease());
+        let cache = changes.cache.unwrap_or(now.cache());
         let settings = Settings::new(lattice.0, lattice.1, max_value, max_lease);
         match settings {
             Ok(settings) if asked == lattice && known.mark <= Some(max_value) => {
-                known.settings = settings;
+                known.settings = settings.with_cache(cache);
                 true
             }
             _ => false,
@@ -995,9 +1006,12 @@ fn the_feature_level_rises_and_never_falls() {
 }
 
 fn shapes() -> impl Strategy<Value = Settings> {
-    (0..3_u64, 1..4_u64, 0..60_u64, 1..9_u32).prop_map(|(start, increment, extra, lease)| {
-        Settings::new(start, increment, start + extra, count(lease)).unwrap()
-    })
+    (0..3_u64, 1..4_u64, 0..60_u64, 0..12_u64, 1..9_u32).prop_map(
+        |(start, increment, extra, cache, lease)| {
+            let settings = Settings::new(start, increment, start + extra, count(lease));
+            settings.unwrap().with_cache(cache)
+        },
+    )
 }
 
 fn changes() -> impl Strategy<Value = Changes> {
@@ -1007,13 +1021,14 @@ fn changes() -> impl Strategy<Value = Changes> {
         rarely(0..3_u64),
         rarely(0..4_u64),
         often(0..80_u64),
+        rarely(0..12_u64),
         prop::option::of(1..9_u32),
     )
-        .prop_map(|(start, increment, max_value, lease)| Changes {
+        .prop_map(|(start, increment, max_value, cache, lease)| Changes {
             start,
             increment,
             max_value,
-            cache: None,
+            cache,
             max_lease: lease.map(count),
         })
 }
@@ -1043,6 +1058,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         3 => (id(), changes()).prop_map(|(sequence, changes)| Command::Alter { sequence, changes }),
         2 => id().prop_map(|sequence| Command::Retire { sequence }),
         8 => (id(), 1..10_u32).prop_map(|(sequence, of)| Command::Grant { sequence, count: count(of) }),
+        3 => (id(), 1..10_u32).prop_map(|(sequence, of)| Command::Reserve { sequence, count: count(of) }),
         4 => (parts, prop::option::weighted(0.3, shapes()))
             .prop_map(|(parts, create)| Command::GrantAll { parts: parts.try_into().unwrap(), create }),
         3 => import,
@@ -1050,11 +1066,9 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
     prop::collection::vec(command, 1..60)
 }
 
-fn values(grant: &Grant) -> Vec<u64> {
-    let step = usize::try_from(grant.range.increment().get()).unwrap();
-    (grant.range.first()..=grant.range.last())
-        .step_by(step)
-        .collect()
+fn values(range: Range) -> Vec<u64> {
+    let step = usize::try_from(range.increment().get()).unwrap();
+    (range.first()..=range.last()).step_by(step).collect()
 }
 
 /// The same table from nothing, as a snapshot brings it back.
@@ -1062,6 +1076,9 @@ fn rebuilt(table: &Table) -> Table {
     let mut copy = Table::with_header(table.header());
     for (name, sequence) in table.iter() {
         copy.restore(name.clone(), sequence.clone());
+    }
+    for (name, window) in table.windows() {
+        copy.set_window(name, Some(*window));
     }
     for (id, session) in table.sessions().iter() {
         copy.restore_session(*id, session.clone());
@@ -1086,12 +1103,17 @@ fn expected(model: &mut Model, command: &Command) -> Result<Vec<Vec<u64>>, usize
             let values = model.grant(sequence.as_str(), count.get());
             values.map(|values| vec![values]).ok_or(0)
         }
+        Command::Reserve { sequence, count } => {
+            let values = model.reserve(sequence.as_str(), count.get());
+            values.map(|values| vec![values]).ok_or(0)
+        }
         Command::GrantAll { parts, create } => model.grant_all(parts, *create),
         Command::Import { parts } => done(parts.iter().all(|part| model.import(part))),
         Command::OpenSession { .. }
         | Command::Admit { .. }
         | Command::RaiseLevel { .. }
         | Command::GrantAllKeyed { .. }
+        | Command::GrantTaken { .. }
         | Command::AdvanceKeyed { .. } => Ok(Vec::new()),
     }
 }
@@ -1099,8 +1121,11 @@ fn expected(model: &mut Model, command: &Command) -> Result<Vec<Vec<u64>>, usize
 /// What the table did, in the model's words.
 fn answered(outcome: &Outcome) -> Result<Vec<Vec<u64>>, usize> {
     match outcome {
-        Outcome::Granted(grant) => Ok(vec![values(grant)]),
-        Outcome::GrantedAll { grants } => Ok(grants.iter().map(values).collect()),
+        Outcome::Granted(grant) => Ok(vec![values(grant.range)]),
+        Outcome::Reserved(reserved) => Ok(vec![values(reserved.range)]),
+        Outcome::GrantedAll { grants } => {
+            Ok(grants.iter().map(|grant| values(grant.range)).collect())
+        }
         Outcome::Created { .. }
         | Outcome::Advanced { .. }
         | Outcome::Altered { .. }
@@ -1121,7 +1146,9 @@ fn answered(outcome: &Outcome) -> Result<Vec<Vec<u64>>, usize> {
 /// The names whose values a command asks for, in the order of its grants.
 fn asked(command: &Command) -> Vec<SequenceName> {
     match command {
-        Command::Grant { sequence, .. } => vec![sequence.clone()],
+        Command::Grant { sequence, .. } | Command::Reserve { sequence, .. } => {
+            vec![sequence.clone()]
+        }
         Command::GrantAll { parts, .. } => parts.iter().map(|part| part.sequence.clone()).collect(),
         _ => Vec::new(),
     }

@@ -57,15 +57,13 @@ pub(super) enum ApiError {
     InvalidLeases(GrantPartsError),
     #[error(transparent)]
     InvalidImport(ImportPartsError),
-    #[error("no setting is named: name max_value or max_lease")]
+    #[error("no setting is named: name max_value, cache or max_lease")]
     NothingToAlter,
     #[error("{field} is out of bounds: {limit}")]
     OutOfBounds {
         field: &'static str,
         limit: &'static str,
     },
-    #[error("{setting} is not supported by this version")]
-    UnsupportedSetting { setting: &'static str },
     #[error("the body is not read: {reason}")]
     UnsupportedMediaType { reason: String },
     #[error("the body has more than {limit} bytes")]
@@ -174,7 +172,6 @@ impl ApiError {
             Self::UnknownField { .. } => {
                 wrong("unknown_field", "remove or correct the field's name")
             }
-            Self::UnsupportedSetting { .. } => wrong("unsupported_setting", "leave it out"),
             Self::UnsupportedMediaType { .. } => refused(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported_media_type",
@@ -273,7 +270,7 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
             "key_reused",
             "make a new key for each request, and repeat it only with the same request",
         ),
-        Refusal::TooManyKeys { .. } => return overloaded(),
+        Refusal::TooManyKeys { .. } | Refusal::WindowClosed => return overloaded(),
         Refusal::TooManyNodes { .. } => (
             StatusCode::CONFLICT,
             "too_many_nodes",
@@ -502,7 +499,7 @@ mod tests {
                 ApiError::NothingToAlter,
                 400,
                 "invalid_body",
-                "no setting is named: name max_value or max_lease",
+                "no setting is named: name max_value, cache or max_lease",
             ),
             (
                 ApiError::OutOfBounds {
@@ -512,12 +509,6 @@ mod tests {
                 400,
                 "invalid_body",
                 "to is out of bounds: 0 to 9",
-            ),
-            (
-                ApiError::UnsupportedSetting { setting: "a cache" },
-                400,
-                "unsupported_setting",
-                "a cache is not supported by this version",
             ),
             (
                 ApiError::BodyTooLarge { limit: 7 },

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::Service;
 use super::error::ApiError;
@@ -17,6 +18,9 @@ use crate::sequence::{
 use crate::server::batcher::{Committed, SubmitError};
 use crate::server::config::AutoCreate;
 use crate::wire::{GrantBody, GrantsBody, LeaseBody, LeasePartBody, Number};
+
+/// How often values are taken out of windows for one request. After that it takes what comes next, which nothing can prevent.
+const WINDOW_TRIES: usize = 2;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,22 +43,15 @@ pub(super) async fn lease(
     let count = count(write.options.count, write.body.0.count)?;
     let part = GrantPart { sequence, count };
     let service = &write.service;
-    let submit = |command| service.submit(command, write.deadline);
+    let cached = service.consensus.is_cached(&part.sequence);
     let committed = match &write.key {
         Some(key) => {
             let parts = GrantParts::from(part.clone());
-            submit(grant_all(Some(key.of_lease(&parts)), parts, service)).await?
+            let key = key.of_lease(&parts);
+            service.lease_all(Some(key), parts, write.deadline).await?
         }
-        None => {
-            let committed = submit(grant(&part)).await?;
-            let unknown = committed.outcome == Outcome::Refused(Refusal::UnknownSequence);
-            if unknown && service.auto_create == AutoCreate::On {
-                // In one command: what is refused has created nothing (I5).
-                submit(grant_all(None, part.clone().into(), service)).await?
-            } else {
-                committed
-            }
-        }
+        None if cached => service.lease_cached(&part, write.deadline).await?,
+        None => service.lease(&part, write.deadline).await?,
     };
     let Leased {
         grants,
@@ -62,7 +59,11 @@ pub(super) async fn lease(
         when,
     } = leased(committed).map_err(ApiError::without_position)?;
     let grant = *grants.first().ok_or_else(mismatched)?;
-    let granted = Granted { part, grant };
+    let granted = Granted {
+        part,
+        grant,
+        cached,
+    };
     let text = || granted.text();
     let body = || granted.body(service, entry);
     Ok(answer(&write.headers, when, text, body))
@@ -86,8 +87,8 @@ pub(super) async fn lease_all(
 ) -> Result<Response, ApiError> {
     let parts = parts(write.body)?;
     let key = write.key.as_ref().map(|key| key.of_leases(&parts));
-    let command = grant_all(key, parts.clone(), &write.service);
-    let committed = write.service.submit(command, write.deadline);
+    let service = &write.service;
+    let committed = service.lease_all(key, parts.clone(), write.deadline);
     let Leased {
         grants,
         entry,
@@ -99,34 +100,107 @@ pub(super) async fn lease_all(
     }
     let granted = parts.into_iter().zip(grants);
     let granted: Vec<Granted> = granted
-        .map(|(part, grant)| Granted { part, grant })
+        .map(|(part, grant)| Granted {
+            cached: service.consensus.is_cached(&part.sequence),
+            part,
+            grant,
+        })
         .collect();
     let text = || granted.iter().map(Granted::text).collect();
     let body = || GrantsBody {
         grants: granted
             .iter()
-            .map(|granted| granted.body(&write.service, entry))
+            .map(|granted| granted.body(service, entry))
             .collect(),
     };
     Ok(answer(&write.headers, when, text, body))
 }
 
-fn grant(part: &GrantPart) -> Command {
-    Command::Grant {
-        sequence: part.sequence.clone(),
-        count: part.count,
+impl Service {
+    /// One lease of a cached sequence, which needs no commit of its own.
+    async fn lease_cached(
+        &self,
+        part: &GrantPart,
+        deadline: Instant,
+    ) -> Result<Committed, ApiError> {
+        match self.cached.lease(part.clone(), deadline).await? {
+            Some(leased) => Ok(leased),
+            None => self.lease(part, deadline).await,
+        }
     }
-}
 
-/// A sequence that is not there is made with the defaults, where the node is told to.
-fn grant_all(key: Option<RequestKey>, parts: GrantParts, service: &Service) -> Command {
-    let create = match service.auto_create {
-        AutoCreate::Off => None,
-        AutoCreate::On => Some(Settings::default()),
-    };
-    match key {
-        Some(key) => Command::GrantAllKeyed { key, parts, create },
-        None => Command::GrantAll { parts, create },
+    /// One lease.
+    async fn lease(&self, part: &GrantPart, deadline: Instant) -> Result<Committed, ApiError> {
+        let grant = Command::Grant {
+            sequence: part.sequence.clone(),
+            count: part.count,
+        };
+        let committed = self.submit(grant, deadline).await?;
+        let unknown = committed.outcome == Outcome::Refused(Refusal::UnknownSequence);
+        if unknown && self.auto_create == AutoCreate::On {
+            // In one command: what is refused has created nothing (I5).
+            return self.lease_all(None, part.clone().into(), deadline).await;
+        }
+        Ok(committed)
+    }
+
+    /// Several leases, or one under a key, in one command. What is cached is taken out of windows first: a command of what comes next
+    /// above the mark would end them.
+    async fn lease_all(
+        &self,
+        key: Option<RequestKey>,
+        parts: GrantParts,
+        deadline: Instant,
+    ) -> Result<Committed, ApiError> {
+        // A sequence that is not there is made with the defaults, where the node is told to.
+        let create = match self.auto_create {
+            AutoCreate::Off => None,
+            AutoCreate::On => Some(Settings::default()),
+        };
+        if parts
+            .iter()
+            .any(|part| self.consensus.is_cached(&part.sequence))
+        {
+            let taken = self.lease_taken(key, &parts, create, deadline);
+            if let Some(committed) = Box::pin(taken).await? {
+                return Ok(committed);
+            }
+        }
+        let command = match key {
+            Some(key) => Command::GrantAllKeyed { key, parts, create },
+            None => Command::GrantAll { parts, create },
+        };
+        self.submit(command, deadline).await
+    }
+
+    /// The same with what the leader takes out of windows; `None` where it takes nothing, or the windows end again and again
+    /// before the command is applied.
+    async fn lease_taken(
+        &self,
+        key: Option<RequestKey>,
+        parts: &GrantParts,
+        create: Option<Settings>,
+        deadline: Instant,
+    ) -> Result<Option<Committed>, ApiError> {
+        for _ in 0..WINDOW_TRIES {
+            let now = Instant::now();
+            let until = now + deadline.saturating_duration_since(now) / 2;
+            let Some(parts) = self.cached.take(parts, until).await else {
+                break;
+            };
+            let command = Command::GrantTaken { key, parts, create };
+            let committed = self.submit(command, deadline).await?;
+            if !matches!(
+                committed.outcome,
+                Outcome::RefusedAt {
+                    refusal: Refusal::WindowClosed,
+                    ..
+                }
+            ) {
+                return Ok(Some(committed));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -161,6 +235,7 @@ fn leased(Committed { outcome, entry }: Committed) -> Result<Leased, ApiError> {
 struct Granted {
     part: GrantPart,
     grant: Grant,
+    cached: bool,
 }
 
 impl Granted {
@@ -182,6 +257,7 @@ impl Granted {
             cluster: service.cluster.to_string(),
             term: entry.term,
             index: entry.index,
+            cached: self.cached,
         }
     }
 }

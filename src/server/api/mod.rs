@@ -54,6 +54,8 @@ const NODE_HEADER: HeaderName = HeaderName::from_static("highwater-node");
 pub(crate) struct Service {
     /// Commands go in here.
     pub(crate) batcher: batcher::Handle,
+    /// Leases of cached sequences go in here.
+    pub(crate) cached: batcher::CachedHandle,
     /// Reads and the cluster's state come from here.
     pub(crate) consensus: Consensus,
     /// The cluster's id.

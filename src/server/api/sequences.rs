@@ -205,7 +205,7 @@ fn advance_command<B>(
 
 pub(super) fn settings(body: &CreateBody) -> Result<Settings, ApiError> {
     let default = Settings::default();
-    cache(body.cache)?;
+    let cache = cache(body.cache)?.unwrap_or(default.cache());
     let max_lease = max_lease(body.max_lease)?.unwrap_or(default.max_lease());
     let value = |number: Option<Number>, field, otherwise| match number {
         Some(number) => bounded(number, field, ANY_VALUE),
@@ -214,7 +214,10 @@ pub(super) fn settings(body: &CreateBody) -> Result<Settings, ApiError> {
     let start = value(body.start, "start", default.start())?;
     let increment = value(body.increment, "increment", default.increment().get())?;
     let max_value = value(body.max_value, "max_value", default.max_value())?;
-    Settings::new(start, increment, max_value, max_lease).map_err(ApiError::InvalidSettings)
+    let settings = Settings::new(start, increment, max_value, max_lease);
+    Ok(settings
+        .map_err(ApiError::InvalidSettings)?
+        .with_cache(cache))
 }
 
 fn changes(body: &AlterBody) -> Result<Changes, ApiError> {
@@ -237,13 +240,16 @@ fn changes(body: &AlterBody) -> Result<Changes, ApiError> {
 pub(super) const ANY_VALUE: &str = "0 to 2^64 - 1";
 
 fn cache(number: Option<Number>) -> Result<Option<u64>, ApiError> {
-    let cache = number.map(|number| bounded(number, "cache", ANY_VALUE));
-    match cache.transpose()? {
-        None | Some(0) => Ok(number.map(|_| 0)),
-        Some(_) => Err(ApiError::UnsupportedSetting {
-            setting: "a cache other than 0",
-        }),
-    }
+    let limit = "0 to 2^32 - 1";
+    let cache = number.map(|number| {
+        let cache = bounded(number, "cache", limit)?;
+        let is_count = u32::try_from(cache).is_ok();
+        is_count.then_some(cache).ok_or(ApiError::OutOfBounds {
+            field: "cache",
+            limit,
+        })
+    });
+    cache.transpose()
 }
 
 fn max_lease(number: Option<Number>) -> Result<Option<RangeCount>, ApiError> {
@@ -278,14 +284,13 @@ mod tests {
         assert_eq!(error, ApiError::NothingToAlter);
         assert_eq!(
             error.to_string(),
-            "no setting is named: name max_value or max_lease"
+            "no setting is named: name max_value, cache or max_lease"
         );
     }
 
     #[test]
     fn every_setting_is_bounded() {
         let too_large = Some(Number::new(1_u128 << 64, crate::IdForm::Text));
-        let one = Some(Number::from(1));
         let bodies = [
             (
                 AlterBody {
@@ -303,10 +308,10 @@ mod tests {
             ),
             (
                 AlterBody {
-                    cache: one,
+                    cache: Some(Number::from(1 << 32)),
                     ..AlterBody::default()
                 },
-                "a cache other than 0 is not supported by this version",
+                "cache is out of bounds: 0 to 2^32 - 1",
             ),
         ];
 

@@ -182,6 +182,7 @@ impl Courier {
             .try_send(Forwarded {
                 batch,
                 deadline,
+                required: None,
                 reply,
             })
             .is_err()

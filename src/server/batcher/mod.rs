@@ -6,6 +6,7 @@
 //! exactly what became of it: one that was never sent, or whose every send was refused before an entry was appended,
 //! did not happen; of one that was sent and has no answer by its deadline nobody knows (I5).
 
+mod cached;
 mod courier;
 mod queue;
 mod request;
@@ -17,6 +18,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
+
+pub(crate) use self::cached::{CachedHandle, Relay};
 
 use self::courier::{Courier, Delivered, Opening, Place};
 use self::queue::{Queue, size};
@@ -290,7 +293,7 @@ mod tests {
     use crate::server::types::{ClusterId, Member, NodeId};
 
     /// A Raft of one node that does not run yet.
-    async fn consensus() -> (Consensus, tempfile::TempDir) {
+    pub(super) async fn consensus() -> (Consensus, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let mut dir = DataDir::open(directory.path()).unwrap();
         let node = NodeId::from(1);
@@ -482,6 +485,7 @@ mod tests {
         let forwarded = Forwarded {
             batch,
             deadline,
+            required: None,
             reply,
         };
         proposals.send(forwarded).await.unwrap();

@@ -19,6 +19,8 @@ const COMMAND_BYTES: usize = 64;
 const KEYED_BYTES: usize = COMMAND_BYTES + 32;
 /// What each lease of several costs besides its sequence's name: the name's length and the count.
 const PART_BYTES: usize = 8 + 4;
+/// The same where it was taken out of a window: whether it was, the reservation, first, last, increment.
+const TAKEN_PART_BYTES: usize = PART_BYTES + 1 + 8 + 24;
 /// What each sequence of an import costs besides its name: the name's length, settings, which are named, the mark.
 const IMPORT_PART_BYTES: usize = 8 + 36 + 5 + 8;
 
@@ -86,13 +88,18 @@ pub(super) fn size(command: &Command) -> usize {
         Command::Create { sequence, .. }
         | Command::Advance { sequence, .. }
         | Command::Alter { sequence, .. }
-        | Command::Retire { sequence } => COMMAND_BYTES + sequence.as_str().len(),
+        | Command::Retire { sequence }
+        | Command::Reserve { sequence, .. } => COMMAND_BYTES + sequence.as_str().len(),
         Command::AdvanceKeyed { sequence, .. } => KEYED_BYTES + sequence.as_str().len(),
         Command::OpenSession { .. } | Command::RaiseLevel { .. } => COMMAND_BYTES,
         Command::Admit { node } => COMMAND_BYTES + node.api.len() + node.peer.len(),
         Command::GrantAll { parts, .. } | Command::GrantAllKeyed { parts, .. } => {
             let sizes = parts.iter().map(|part| part.sequence.as_str().len());
             KEYED_BYTES + sizes.map(|length| PART_BYTES + length).sum::<usize>()
+        }
+        Command::GrantTaken { parts, .. } => {
+            let sizes = parts.iter().map(|part| part.part.sequence.as_str().len());
+            KEYED_BYTES + sizes.map(|length| TAKEN_PART_BYTES + length).sum::<usize>()
         }
         Command::Import { parts } => {
             let sizes = parts.iter().map(|part| part.sequence.as_str().len());
@@ -106,6 +113,7 @@ pub(super) fn size(command: &Command) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
     use std::sync::Arc;
 
     use futures::FutureExt as _;
@@ -115,8 +123,8 @@ mod tests {
     use super::*;
     use crate::sequence::{
         Batch, BatchHash, Changes, GRANT_PARTS_MAX, GrantPart, IMPORT_PARTS_MAX, ImportPart,
-        NAME_LENGTH_MAX, NamedSettings, NodeCard, Origin, RangeCount, RequestKey, SequenceName,
-        SessionId, Settings,
+        NAME_LENGTH_MAX, NamedSettings, NodeCard, Origin, Range, RangeCount, RequestKey,
+        SequenceName, SessionId, Settings, Taken, WindowPart,
     };
     use crate::server::codec;
     use crate::server::types::ADDRESS_BYTES_MAX;
@@ -129,6 +137,25 @@ mod tests {
         };
         Command::GrantAllKeyed {
             key: KEY,
+            parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
+            create: Some(Settings::default()),
+        }
+    }
+
+    /// The same with what it takes out of windows.
+    fn largest_taken() -> Command {
+        let part = WindowPart {
+            part: GrantPart {
+                sequence: "x".repeat(NAME_LENGTH_MAX).parse().unwrap(),
+                count: RangeCount::ONE,
+            },
+            taken: Some(Taken {
+                index: u64::MAX,
+                range: Range::starting_at(1, RangeCount::ONE, NonZeroU64::MIN).unwrap(),
+            }),
+        };
+        Command::GrantTaken {
+            key: Some(KEY),
             parts: vec![part; GRANT_PARTS_MAX].try_into().unwrap(),
             create: Some(Settings::default()),
         }
@@ -181,6 +208,10 @@ mod tests {
             Command::Retire {
                 sequence: sequence.clone(),
             },
+            Command::Reserve {
+                sequence: sequence.clone(),
+                count: RangeCount::ONE,
+            },
             Command::OpenSession {
                 origin: Origin {
                     node: u64::MAX,
@@ -200,6 +231,7 @@ mod tests {
                 to: u64::MAX,
             },
             largest_lease(),
+            largest_taken(),
             largest_import(),
         ];
         for command in commands {
@@ -208,7 +240,7 @@ mod tests {
                 "{command:?}"
             );
         }
-        for largest in [largest_lease(), largest_import()] {
+        for largest in [largest_lease(), largest_taken(), largest_import()] {
             assert!(ENVELOPE_BYTES + size(&largest) <= BATCH_BYTES_MAX);
         }
     }

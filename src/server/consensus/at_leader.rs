@@ -1,5 +1,7 @@
 //! What only the leader can do, asked for at any node: once more at the next leader where the asked one does not lead.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -103,6 +105,10 @@ impl Consensus {
             }
             Call::AllKnow { level, left_ms } => {
                 Reply::AllKnow(self.all_know_own(level, left_ms).await)
+            }
+            Call::LeaseCached { leases, left_ms } => {
+                let deadline = Instant::now() + Duration::from_millis(left_ms.into());
+                Reply::LeaseCached(self.lease_cached(&leases, deadline).await)
             }
             _ => Reply::Failed {
                 reason: "this is no call for the leader".to_owned(),

@@ -110,9 +110,10 @@ async fn carry_out<S: PeerService>(service: &S, call: Call) -> Reply {
             Reply::ReadIndex(proof.unwrap_or(ReadIndexReply::Unproved))
         }
         Call::Status => Reply::Status(service.status()),
-        call @ (Call::HandOver { .. } | Call::ChangeMember { .. } | Call::AllKnow { .. }) => {
-            service.serve_as_leader(call).await
-        }
+        call @ (Call::HandOver { .. }
+        | Call::ChangeMember { .. }
+        | Call::AllKnow { .. }
+        | Call::LeaseCached { .. }) => service.serve_as_leader(call).await,
         Call::Announce {
             node,
             member,
@@ -138,6 +139,7 @@ async fn forward<S: PeerService>(service: &S, batch: Bytes, left_ms: u32) -> For
     let forwarded = Forwarded {
         batch,
         deadline,
+        required: None,
         reply,
     };
     match service.forwards().try_send(forwarded) {

@@ -2,11 +2,12 @@
 //!
 //! [`Consensus`] is the handle that the layers above hold: who leads, what is committed, proofs of leadership.
 //! Below it are the frames between the nodes and the forming of a new cluster. Nothing here knows HTTP, and
-//! nothing here looks into a batch.
+//! nothing here looks into a batch, but for the sequences that it changes: their [windows](cached) end.
 
 mod agreement;
 mod at_leader;
 mod belonging;
+mod cached;
 mod formation;
 mod inbound;
 mod level;
@@ -59,6 +60,7 @@ use tokio::time::Instant;
 
 pub(crate) use agreement::Diverged;
 pub(crate) use belonging::refused;
+pub(crate) use cached::{CachedLease, CachedReply, TakenFor};
 pub(crate) use formation::{FormationError, Plan, PlannedMember, form, initialize};
 pub(crate) use inbound::Inbound;
 pub(crate) use level::LevelError;
@@ -78,6 +80,7 @@ pub(crate) use status::{ClusterView, MemberView};
 pub(crate) use told::Told;
 pub(crate) use transfer::HandOverError;
 
+use self::cached::Cached;
 use self::inbound::LastAppend;
 use self::reads::Reads;
 use self::relief::Relief;
@@ -118,6 +121,7 @@ pub(crate) struct Consensus {
     turn: Arc<Turn>,
     relief: Relief,
     reads: Reads,
+    cached: Cached,
     /// Held while the members change.
     changing: Arc<Semaphore>,
     /// The latest feature level that this node knows.
@@ -164,6 +168,7 @@ impl Consensus {
             turn: Arc::default(),
             relief: Relief::default(),
             reads: Reads::default(),
+            cached: Cached::default(),
             changing: Arc::new(Semaphore::new(1)),
             level_max,
         })

@@ -89,7 +89,7 @@ impl Proposer {
                 self.held = Some(forwarded);
                 break;
             }
-            if let Some(forwarded) = admit(forwarded) {
+            if let Some(forwarded) = admit(forwarded, &self.consensus) {
                 room = room.saturating_sub(size);
                 group.push(forwarded);
             }
@@ -100,12 +100,18 @@ impl Proposer {
 
     /// The group as a proposal under the present leadership. Where this node does not lead, or its disk is full, it is
     /// told so.
-    fn stage(&mut self, group: Vec<Forwarded>) -> Option<Staged> {
-        let deadline = group.iter().map(|forwarded| forwarded.deadline).max()?;
+    fn stage(&mut self, mut group: Vec<Forwarded>) -> Option<Staged> {
         let Leader::Here(leadership) = self.consensus.leader() else {
             answer_all(group, &not_leader(&self.consensus));
             return None;
         };
+        let others = group.extract_if(.., |forwarded| {
+            forwarded
+                .required
+                .is_some_and(|required| required != leadership)
+        });
+        answer_all(others.collect(), &ForwardReply::NotLeader { leader: None });
+        let deadline = group.iter().map(|forwarded| forwarded.deadline).max()?;
         if let Some(refusal) = self.consensus.full_disk_refusal() {
             answer_all(group, &refusal);
             return None;
@@ -253,15 +259,19 @@ fn not_leader(consensus: &Consensus) -> ForwardReply {
     ForwardReply::NotLeader { leader }
 }
 
-/// The batch again where it may be proposed; otherwise its sender is told why not.
-fn admit(forwarded: Forwarded) -> Option<Forwarded> {
+/// The batch again where it may be proposed; otherwise its sender is told why not. The windows of what it changes end here,
+/// before it is proposed and in the order in which batches are.
+fn admit(forwarded: Forwarded, consensus: &Consensus) -> Option<Forwarded> {
     if forwarded.deadline <= Instant::now() {
         answer(forwarded, ForwardReply::Expired);
         return None;
     }
     // What does not decode would stop every node that applies it, so it is stopped here.
     let decoded = codec::decode::<Batch, BATCH_BYTES_MAX>(&forwarded.batch);
-    if decoded.is_ok_and(|batch| batch.commands.len() <= BATCH_COMMANDS_MAX) {
+    if let Ok(batch) = decoded
+        && batch.commands.len() <= BATCH_COMMANDS_MAX
+    {
+        consensus.cached.close(&batch.commands);
         return Some(forwarded);
     }
     tracing::error!("a forwarded batch does not decode: the sender runs another version");

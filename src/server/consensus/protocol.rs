@@ -9,6 +9,7 @@ use openraft::raft::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::cached::{CachedLease, CachedReply};
 use super::level::LevelReply;
 use super::member_change::MemberChange;
 use super::membership::MemberReply;
@@ -78,6 +79,13 @@ pub(crate) enum Call {
         /// Milliseconds that the asker still waits.
         left_ms: u32,
     },
+    /// Lease from cached sequences. For the leader. Sent from [`FeatureLevel::CACHES`] on, without which there is none.
+    LeaseCached {
+        /// Which, each by itself.
+        leases: Vec<CachedLease>,
+        /// Milliseconds that the longest of them still waits.
+        left_ms: u32,
+    },
 }
 
 /// The answer to a [`Call`].
@@ -113,6 +121,8 @@ pub(crate) enum Reply {
     },
     /// To [`Call::AllKnow`].
     AllKnow(LevelReply),
+    /// To [`Call::LeaseCached`]: one for each.
+    LeaseCached(Vec<CachedReply>),
 }
 
 /// Why leadership stays where it is.

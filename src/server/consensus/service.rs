@@ -30,6 +30,8 @@ pub(crate) struct Forwarded {
     pub(crate) batch: Bytes,
     /// After it the batch is dropped rather than proposed.
     pub(crate) deadline: Instant,
+    /// Under which leadership alone it is proposed; `None`: under whichever this node has.
+    pub(crate) required: Option<Leadership>,
     /// Takes what became of it. Dropped unanswered, the origin is told `Unknown`.
     pub(crate) reply: oneshot::Sender<ForwardReply>,
 }

@@ -17,7 +17,7 @@ use super::snapshot_header::{
 };
 use crate::sequence::{
     Answer, FeatureLevel, Kept, LaterLevel, Origin, Sequence, SequenceName, Session, SessionId,
-    Table,
+    Table, Window,
 };
 use crate::server::codec::{self, DecodeError};
 use crate::server::formats::MembershipFormatError;
@@ -124,6 +124,8 @@ pub(super) fn write(state: &State, file: impl Write) -> io::Result<Digest> {
         write_session(&mut file, *id, session)?;
     }
     write_pieces(&mut file, state.table.keys().iter(), PIECE_KEYS_MAX)?;
+    // Without any, it is what it was before there were windows, of which a node that knows no caches has none.
+    write_pieces(&mut file, state.table.windows(), PIECE_SEQUENCES_MAX)?;
     file.flush()?;
     Ok(file.digest())
 }
@@ -156,9 +158,10 @@ pub(super) fn read(file: impl Read) -> Result<(State, Digest), SnapshotError> {
     }
     let all = (table.sessions().len(), table.keys().len());
     let told = (header.rest.sessions, header.rest.keys);
-    if (count(all.0), count(all.1)) != told || !is_at_end(&mut file)? {
+    if (count(all.0), count(all.1)) != told {
         return Err(SnapshotError::Length);
     }
+    read_windows(&mut file, &mut table)?;
     let state = State {
         meta: header.into_meta()?,
         table,
@@ -216,6 +219,20 @@ fn read_sequences(
     Ok(())
 }
 
+/// The windows, to the end of the file.
+fn read_windows(file: &mut impl Read, table: &mut Table) -> Result<(), SnapshotError> {
+    // A window takes less than a sequence.
+    while let Some(piece) = read_piece::<Vec<(SequenceName, Window)>, PIECE_BYTES_MAX>(file)? {
+        for (name, window) in piece {
+            if table.get(&name).is_none() || table.header().level < FeatureLevel::CACHES {
+                return Err(SnapshotError::Length);
+            }
+            table.set_window(&name, Some(window));
+        }
+    }
+    Ok(())
+}
+
 fn write_session(file: &mut impl Write, id: SessionId, session: &Session) -> io::Result<()> {
     let head = SessionFormat {
         id,
@@ -247,11 +264,6 @@ fn read_session(file: &mut impl Read) -> Result<(SessionId, Session), SnapshotEr
         session.answers.insert(number, answer);
     }
     Ok((id, session))
-}
-
-fn is_at_end(file: &mut impl Read) -> Result<bool, SnapshotError> {
-    let read = file.read(&mut [0]).map_err(SnapshotError::Read)?;
-    Ok(read == 0)
 }
 
 /// The next piece, which must be there.

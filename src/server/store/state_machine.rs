@@ -20,7 +20,7 @@ use super::snapshot_format::State;
 use super::snapshots::{SnapshotBuilder, Snapshots, described};
 #[cfg(test)]
 use crate::planted::Bug;
-use crate::sequence::{Applied, FeatureLevel, NodeCard, StateHash, Table};
+use crate::sequence::{Applied, FeatureLevel, NodeCard, SequenceName, StateHash, Table};
 use crate::server::host;
 use crate::server::types::{Entry, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig};
 
@@ -72,6 +72,14 @@ impl TableReader {
     /// The generation of the cluster's history.
     pub(crate) fn epoch(&self) -> u64 {
         self.read(|published| published.table.header().epoch)
+    }
+
+    /// Whether the sequence is there, not retired, and has a cache.
+    pub(crate) fn is_cached(&self, name: &SequenceName) -> bool {
+        self.read(|published| {
+            let found = published.table.get(name);
+            found.is_some_and(|found| 0 < found.settings.cache() && !found.retired)
+        })
     }
 
     /// The feature level of the table.

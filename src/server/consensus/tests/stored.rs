@@ -240,6 +240,7 @@ impl StoredNode {
         let forwarded = Forwarded {
             batch: codec::encode(&batch(commands)).into(),
             deadline: deadline(),
+            required: None,
             reply,
         };
         self.proposals.send(forwarded).await.unwrap();
@@ -471,6 +472,7 @@ async fn what_waits_for_the_leader_is_bounded_and_goes_into_entries_that_fit() {
         let forwarded = Forwarded {
             batch: encoded.clone(),
             deadline: deadline(),
+            required: None,
             reply,
         };
         if nodes[0].proposals.try_send(forwarded).is_err() {

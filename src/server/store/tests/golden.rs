@@ -417,7 +417,7 @@ fn nodes_keep_their_bytes_in_a_snapshot() {
 #[test]
 fn a_feature_level_keeps_its_bytes_in_a_snapshot() {
     let mut table = Table::default();
-    let to = FeatureLevel::LATEST;
+    let to = FeatureLevel::IMPORTS;
     table.apply(at_entry(1), &[batch(vec![Command::RaiseLevel { to }])]);
     a_snapshot_is(
         table,
@@ -427,6 +427,42 @@ fn a_feature_level_keeps_its_bytes_in_a_snapshot() {
          0100000000000000 0000000000000000
          0100000000000000 0000000000000000
          0000000000000000 0000000000000000 0000000000000000",
+    );
+}
+
+#[test]
+fn windows_keep_their_bytes_at_the_end_of_a_snapshot() {
+    let mut table = Table::default();
+    let sequence: crate::SequenceName = "ab".parse().unwrap();
+    let settings = Settings::new(0, 2, 9, RangeCount::constant(7)).unwrap();
+    let settings = settings.with_cache(3);
+    let to = FeatureLevel::CACHES;
+    let commands = vec![
+        Command::RaiseLevel { to },
+        Command::Create {
+            sequence: sequence.clone(),
+            settings,
+        },
+        Command::Reserve {
+            sequence,
+            count: RangeCount::ONE,
+        },
+    ];
+    table.apply(at_entry(5), &[batch(commands)]);
+    a_snapshot_is(
+        table,
+        "4857736e61700004
+         4e000000 02000000
+         00 00 0000000000000000 0000000000000000
+         0100000000000000 0000000000000000
+         0100000000000000 0000000000000000
+         0100000000000000 0000000000000000 0000000000000000
+         49000000 0100000000000000
+         0200000000000000 6162
+         0000000000000000 0200000000000000 0900000000000000 0300000000000000 07000000
+         01 0400000000000000 01 0500000000000000 00
+         22000000 0100000000000000
+         0200000000000000 6162 0500000000000000 0000000000000000",
     );
 }
 

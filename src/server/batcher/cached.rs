@@ -1,0 +1,338 @@
+//! Cached sequences, at the node that is asked: it serves their leases itself where it leads, and has the leader serve them where it
+//! does not. They go in no batch, because they leave nothing in the log that could be there twice: what has no answer is
+//! asked for again, and the values that it may have been given are lost.
+
+use std::pin::pin;
+
+use futures::StreamExt;
+use futures::future::{Either, select};
+use futures::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Committed, SubmitError};
+use crate::sequence::{
+    EntryId, Grant, GrantPart, GrantParts, Outcome, Taken, WindowPart, WindowParts,
+};
+use crate::server::consensus::{
+    CachedLease, CachedReply, Call, CallError, Consensus, Leader, Reply, TakenFor, left_ms,
+};
+
+/// Leases that wait at a node that does not lead.
+const QUEUE_MAX: usize = 4_096;
+/// Leases that one call carries.
+const CALL_LEASES_MAX: usize = 512;
+/// Calls in flight at once. What arrives meanwhile makes the next one.
+const CALLS_IN_FLIGHT_MAX: usize = 4;
+
+/// The way to the values of cached sequences. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct CachedHandle {
+    consensus: Consensus,
+    relay: mpsc::Sender<Asked>,
+}
+
+/// Leases of one request, on their way to the leader.
+#[derive(Debug)]
+struct Asked {
+    leases: Vec<CachedLease>,
+    deadline: Instant,
+    reply: oneshot::Sender<Vec<CachedReply>>,
+}
+
+impl CachedHandle {
+    /// Leases from a cached sequence, by the deadline; `None` where it is not cached.
+    ///
+    /// # Errors
+    /// [`SubmitError`], which says whether values may have been taken: nobody gets those.
+    pub(crate) async fn lease(
+        &self,
+        part: GrantPart,
+        deadline: Instant,
+    ) -> Result<Option<Committed>, SubmitError> {
+        let lease = CachedLease {
+            part,
+            taken_for: TakenFor::Answer,
+        };
+        let leases = [lease];
+        let mut changes = self.consensus.changes();
+        let mut failure = SubmitError::NoLeader;
+        loop {
+            let leader = self.consensus.leader();
+            // Who is out of touch could prove nothing, and would only lose values.
+            let reply = if self.consensus.in_touch() {
+                self.ask(&leader, &leases, deadline).await.pop()
+            } else {
+                None
+            };
+            match reply {
+                Some(CachedReply::Given(grant, entry)) => return Ok(Some(granted(grant, entry))),
+                Some(CachedReply::NotCached) => return Ok(None),
+                Some(CachedReply::Refused(refusal)) => {
+                    let entry = EntryId { term: 0, index: 0 };
+                    let outcome = Outcome::Refused(refusal);
+                    return Ok(Some(Committed { outcome, entry }));
+                }
+                Some(CachedReply::DiskFull) if failure == SubmitError::NoLeader => {
+                    return Err(SubmitError::DiskFull);
+                }
+                Some(CachedReply::Unproved) => failure = SubmitError::TimedOut,
+                Some(CachedReply::NotTaken | CachedReply::DiskFull) | None => {}
+            }
+            if deadline <= Instant::now() {
+                return Err(failure);
+            }
+            // To the next leader at once; to the same one after a moment.
+            if self.consensus.leader() == leader {
+                self.consensus.settle(&mut changes).await;
+            }
+        }
+    }
+
+    /// These leases with what the leader takes for them out of windows; `None` where it takes nothing. Then they are as good as
+    /// any of sequences without a cache.
+    pub(crate) async fn take(&self, parts: &GrantParts, deadline: Instant) -> Option<WindowParts> {
+        let is_cached = |part: &&GrantPart| self.consensus.is_cached(&part.sequence);
+        let leases = parts.iter().filter(is_cached).map(|part| CachedLease {
+            part: part.clone(),
+            taken_for: TakenFor::Command,
+        });
+        let leases: Vec<CachedLease> = leases.collect();
+        let leader = self.consensus.leader();
+        let replies = self.ask(&leader, &leases, deadline).await;
+        let mut taken = leases.into_iter().zip(replies).peekable();
+        let mut taken_any = false;
+        let with_taken = parts.iter().map(|part| {
+            let taken = taken.next_if(|(lease, _)| lease.part == *part);
+            let taken = taken.and_then(|(_, reply)| match reply {
+                CachedReply::Given(grant, entry) => Some(Taken {
+                    index: entry.index,
+                    range: grant.range,
+                }),
+                _ => None,
+            });
+            taken_any |= taken.is_some();
+            WindowPart {
+                part: part.clone(),
+                taken,
+            }
+        });
+        let with_taken: Vec<WindowPart> = with_taken.collect();
+        WindowParts::try_from(with_taken).ok().filter(|_| taken_any)
+    }
+
+    /// One reply for each lease, by the deadline.
+    async fn ask(
+        &self,
+        leader: &Leader,
+        leases: &[CachedLease],
+        deadline: Instant,
+    ) -> Vec<CachedReply> {
+        match leader {
+            Leader::Here(_) => self.consensus.lease_cached(leases, deadline).await,
+            Leader::There(..) => {
+                let (reply, replies) = oneshot::channel();
+                let asked = Asked {
+                    leases: leases.to_vec(),
+                    deadline,
+                    reply,
+                };
+                if self.relay.try_send(asked).is_err() {
+                    return vec![CachedReply::NotTaken; leases.len()];
+                }
+                match timeout_at(deadline, replies).await {
+                    Ok(Ok(replies)) => replies,
+                    Ok(Err(_)) | Err(_) => vec![CachedReply::Unproved; leases.len()],
+                }
+            }
+            Leader::Unknown => vec![CachedReply::NotTaken; leases.len()],
+        }
+    }
+}
+
+fn granted(grant: Grant, entry: EntryId) -> Committed {
+    Committed {
+        outcome: Outcome::Granted(grant),
+        entry,
+    }
+}
+
+/// The task that takes leases to another node that leads.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    consensus: Consensus,
+    queue: mpsc::Receiver<Asked>,
+}
+
+impl Relay {
+    /// A relay, and the way to cached sequences, for which it works.
+    pub(crate) fn new(consensus: Consensus) -> (Self, CachedHandle) {
+        let (relay, queue) = mpsc::channel(QUEUE_MAX);
+        let handle = CachedHandle {
+            consensus: consensus.clone(),
+            relay,
+        };
+        (Self { consensus, queue }, handle)
+    }
+
+    /// Relays until every handle is gone.
+    pub(crate) async fn run(self) {
+        let consensus = self.consensus.clone();
+        self.serve(|batch| relay(consensus.clone(), batch)).await;
+    }
+
+    async fn serve<C: Future<Output = ()>>(mut self, call: impl Fn(Vec<Asked>) -> C) {
+        let mut in_flight = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some(()) = in_flight.next() => {}
+                first = self.queue.recv(), if in_flight.len() < CALLS_IN_FLIGHT_MAX => {
+                    let Some(first) = first else { return };
+                    in_flight.push(call(self.fill(first)));
+                }
+            }
+        }
+    }
+
+    /// What has arrived by now, up to a call's size.
+    fn fill(&mut self, first: Asked) -> Vec<Asked> {
+        let mut leases = first.leases.len();
+        let mut batch = vec![first];
+        while leases < CALL_LEASES_MAX
+            && let Ok(asked) = self.queue.try_recv()
+        {
+            leases += asked.leases.len();
+            batch.push(asked);
+        }
+        batch
+    }
+}
+
+/// One call to whoever leads, and the replies to all who asked.
+async fn relay(consensus: Consensus, batch: Vec<Asked>) {
+    let Some(deadline) = batch.iter().map(|asked| asked.deadline).max() else {
+        return;
+    };
+    let mut all = Vec::new();
+    let mut waiting = Vec::new();
+    for Asked { leases, reply, .. } in batch {
+        waiting.push((leases.len(), reply));
+        all.extend(leases);
+    }
+    let mut replies = call(&consensus, all, deadline).await.into_iter();
+    for (count, reply) in waiting {
+        let own = replies.by_ref().take(count).collect();
+        // Who is gone was told at its deadline that the outcome is unknown.
+        drop(reply.send(own));
+    }
+}
+
+async fn call(
+    consensus: &Consensus,
+    leases: Vec<CachedLease>,
+    deadline: Instant,
+) -> Vec<CachedReply> {
+    let count = leases.len();
+    let leader = consensus.leader();
+    let Leader::There(id, member) = &leader else {
+        return vec![CachedReply::NotTaken; count];
+    };
+    let call = Call::LeaseCached {
+        leases,
+        left_ms: left_ms(deadline),
+    };
+    let reply = pin!(consensus.call(*id, member, call, deadline));
+    // A leader that was replaced may never answer.
+    match select(reply, pin!(consensus.superseded(&leader))).await {
+        Either::Left((Ok(Reply::LeaseCached(replies)), _)) if replies.len() == count => replies,
+        Either::Left((Err(CallError::NotSent { .. }), _)) => vec![CachedReply::NotTaken; count],
+        Either::Left(_) | Either::Right(_) => vec![CachedReply::Unproved; count],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::pending;
+    use std::time::Duration;
+
+    use futures::poll;
+
+    use super::super::tests::consensus;
+    use super::*;
+    use crate::sequence::RangeCount;
+    use crate::server::types::Member;
+
+    fn lease() -> CachedLease {
+        let part = GrantPart {
+            sequence: "p".parse().unwrap(),
+            count: RangeCount::ONE,
+        };
+        CachedLease {
+            part,
+            taken_for: TakenFor::Answer,
+        }
+    }
+
+    fn asked(leases: usize) -> Asked {
+        Asked {
+            leases: vec![lease(); leases],
+            deadline: Instant::now(),
+            reply: oneshot::channel().0,
+        }
+    }
+
+    #[tokio::test]
+    async fn so_many_calls_are_in_flight_each_with_so_many_leases_and_others_wait() {
+        let (consensus, _directory) = consensus().await;
+        let (relay, handle) = Relay::new(consensus);
+        let calls = RefCell::new(Vec::new());
+        let mut serving = pin!(relay.serve(|batch| {
+            let leases = batch.iter().map(|asked| asked.leases.len()).sum::<usize>();
+            calls.borrow_mut().push(leases);
+            pending()
+        }));
+        for _ in 0..CALLS_IN_FLIGHT_MAX - 1 {
+            handle.relay.try_send(asked(1)).unwrap();
+            assert!(poll!(&mut serving).is_pending());
+        }
+        for _ in 0..CALL_LEASES_MAX + 10 {
+            handle.relay.try_send(asked(1)).unwrap();
+        }
+
+        assert!(poll!(&mut serving).is_pending());
+
+        assert_eq!(*calls.borrow(), [1, 1, 1, CALL_LEASES_MAX]);
+        assert_eq!(handle.relay.capacity(), QUEUE_MAX - 10);
+    }
+
+    #[tokio::test]
+    async fn beyond_the_queues_length_nothing_is_sent_to_the_leader() {
+        let (consensus, _directory) = consensus().await;
+        let (_relay, handle) = Relay::new(consensus);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let leader = Leader::There(2.into(), Member::default());
+        let leases = [lease()];
+        let mut waiting = Vec::new();
+        for _ in 0..QUEUE_MAX {
+            let mut asked = Box::pin(handle.ask(&leader, &leases, deadline));
+            assert!(poll!(&mut asked).is_pending());
+            waiting.push(asked);
+        }
+
+        let surplus = handle.ask(&leader, &leases, deadline).await;
+
+        assert_eq!(surplus, [CachedReply::NotTaken]);
+    }
+
+    #[tokio::test]
+    async fn where_nobody_leads_a_lease_is_told_that_it_was_not_applied() {
+        let (consensus, _directory) = consensus().await;
+        let (_relay, handle) = Relay::new(consensus);
+        let deadline = Instant::now() + Duration::from_millis(50);
+
+        let refused = handle.lease(lease().part, deadline).await;
+
+        assert_eq!(refused, Err(SubmitError::NoLeader));
+    }
+}
