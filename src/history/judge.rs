@@ -18,8 +18,8 @@ pub enum GapRule {
     /// Sequences without a cache, and every request of theirs is in the history: a gap that no request without an answer
     /// explains is a lost grant.
     MustBeExplained,
-    /// Others leased too, or the sequence has a cache, which a read may have shown whatever the rule is: gaps are counted only, and what a read shows may be above what is
-    /// granted later.
+    /// Sequences with a cache, or others leased too: gaps are counted only, and what a read shows may be above what is
+    /// granted later. What a read shows to have a cache is judged like this whatever the rule is.
     Allowed,
 }
 

@@ -55,7 +55,7 @@ impl CachedHandle {
             taken_for: TakenFor::Answer,
         };
         let leases = [lease];
-        let mut changes = self.consensus.changes();
+        let mut changes = None;
         let mut failure = SubmitError::NoLeader;
         loop {
             let leader = self.consensus.leader();
@@ -84,7 +84,8 @@ impl CachedHandle {
             }
             // To the next leader at once; to the same one after a moment.
             if self.consensus.leader() == leader {
-                self.consensus.settle(&mut changes).await;
+                let changes = changes.get_or_insert_with(|| self.consensus.changes());
+                self.consensus.settle(changes).await;
             }
         }
     }

@@ -80,9 +80,14 @@ pub(super) struct Windows {
     lines: BTreeMap<SequenceName, Line>,
     /// Not used since there were half as many as may be.
     older: BTreeMap<SequenceName, Line>,
-    /// Reservations that were not proposed yet.
-    wishes: Vec<Wish>,
-    /// Of the last wish.
+    wishes: Wishes,
+}
+
+/// Reservations that were not proposed yet.
+#[derive(Debug, Default)]
+struct Wishes {
+    waiting: Vec<Wish>,
+    /// Of the last one. No two have the same.
     ticket: u64,
 }
 
@@ -138,32 +143,16 @@ impl Windows {
         let Some(line) = self.lines.get_mut(sequence) else {
             return Taking::NotCached;
         };
-        let given = line.take(*count, taken_for);
-        let wanted = match (&given, &line.reserving) {
-            (Some(_), None) if taken_for == TakenFor::Answer => {
-                line.is_low().then_some(RangeCount::ONE)
+        if let Some((grant, entry)) = line.take(*count, taken_for) {
+            // Not for a command: the next reservation would end the window that it is of.
+            if taken_for == TakenFor::Answer && line.reserving.is_none() && line.is_low() {
+                line.reserving = Some(self.wishes.add(sequence, RangeCount::ONE));
             }
-            (None, None) => Some(*count),
-            (Some(_), _) | (None, Some(_)) => None,
-        };
-        if let Some(count) = wanted {
-            self.ticket += 1;
-            line.reserving = Some(Reserving {
-                ticket: self.ticket,
-                count,
-                told: watch::Sender::new(Told::Nothing),
-            });
-            self.wishes.push(Wish {
-                ticket: self.ticket,
-                sequence: sequence.clone(),
-                count,
-            });
+            return Taking::Given(grant, entry);
         }
-        match (given, &line.reserving) {
-            (Some((grant, entry)), _) => Taking::Given(grant, entry),
-            (None, Some(reserving)) => Taking::Waits(reserving.told.subscribe()),
-            (None, None) => Taking::NotOwner,
-        }
+        let wish = || self.wishes.add(sequence, *count);
+        let reserving = line.reserving.get_or_insert_with(wish);
+        Taking::Waits(reserving.told.subscribe())
     }
 
     /// Ends the windows of all that these commands change. It comes before the commands are proposed, and in the order in
@@ -191,15 +180,15 @@ impl Windows {
 
     /// Whether there is something to propose.
     pub(super) fn has_wishes(&self) -> bool {
-        !self.wishes.is_empty()
+        !self.wishes.waiting.is_empty()
     }
 
     /// Reservations that are still wanted, so many at most, and under which leadership.
     pub(super) fn wishes(&mut self, most: usize) -> Option<(Leadership, Vec<Wish>)> {
         let owner = self.owner?;
-        let wishes = mem::take(&mut self.wishes);
+        let wishes = mem::take(&mut self.wishes.waiting);
         let mut wanted: Vec<Wish> = wishes.into_iter().filter(|wish| self.wants(wish)).collect();
-        self.wishes = wanted.split_off(most.min(wanted.len()));
+        self.wishes.waiting = wanted.split_off(most.min(wanted.len()));
         (!wanted.is_empty()).then_some((owner, wanted))
     }
 
@@ -227,9 +216,13 @@ impl Windows {
             self.owner = Some(owner);
             return;
         }
+        let wishes = Wishes {
+            waiting: Vec::new(),
+            ticket: self.wishes.ticket,
+        };
         *self = Self {
             owner: Some(owner),
-            ticket: self.ticket,
+            wishes,
             ..Self::default()
         };
     }
@@ -263,6 +256,23 @@ impl Windows {
         let line = self.lines.get_mut(sequence);
         if let Some(window) = line.and_then(|line| line.present.as_mut()) {
             window.free = window.free.map(|free| free.min(first));
+        }
+    }
+}
+
+impl Wishes {
+    fn add(&mut self, sequence: &SequenceName, count: RangeCount) -> Reserving {
+        self.ticket += 1;
+        let ticket = self.ticket;
+        self.waiting.push(Wish {
+            ticket,
+            sequence: sequence.clone(),
+            count,
+        });
+        Reserving {
+            ticket,
+            count,
+            told: watch::Sender::new(Told::Nothing),
         }
     }
 }
@@ -519,7 +529,7 @@ mod tests {
         assert_eq!(world.given(2), (3, 4, 5), "what fits goes on");
         assert!(first.has_changed().is_ok_and(|told| !told));
 
-        let ticket = world.0.ticket;
+        let ticket = world.0.wishes.ticket;
         let wish = Wish {
             ticket,
             sequence: name("p"),

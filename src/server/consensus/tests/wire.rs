@@ -11,12 +11,13 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::sequence::{
-    Answered, Batch, BatchHash, Changes, Command, EntryId, FeatureLevel, GrantPart, Imported,
-    KeyedAnswer, Origin, Outcome, RangeCount, Refusal as TableRefusal, SessionId, Settings, Table,
-    testing,
+    Answered, Batch, BatchHash, Changes, Command, EntryId, FeatureLevel, Grant, GrantPart, IdForm,
+    Imported, KeyedAnswer, Origin, Outcome, Range, RangeCount, Refusal as TableRefusal, Reserved,
+    SessionId, Settings, Table, testing,
 };
 use crate::server::codec;
 use crate::server::consensus::append::{Append, Appended};
+use crate::server::consensus::cached::{CachedLease, CachedReply, TakenFor};
 use crate::server::consensus::handshake::{Answer, Hello, Party, PeerHello, Purpose, Refusal};
 use crate::server::consensus::level::{LevelRefusal, LevelReply};
 use crate::server::consensus::membership::MemberReply;
@@ -448,6 +449,52 @@ fn questions_for_a_feature_level_keep_their_bytes() {
     ] {
         keeps(&Reply::AllKnow(reply), &format!("0b000000 {bytes}"));
     }
+}
+
+#[test]
+fn leases_of_cached_sequences_keep_their_bytes() {
+    let leases = [TakenFor::Answer, TakenFor::Command].map(|taken_for| CachedLease {
+        part: GrantPart {
+            sequence: "ab".parse().unwrap(),
+            count: RangeCount::constant(3),
+        },
+        taken_for,
+    });
+    keeps(
+        &Call::LeaseCached {
+            leases: leases.into(),
+            left_ms: 5,
+        },
+        "0b000000 0200000000000000 0200000000000000 6162 03000000 00000000 \
+         0200000000000000 6162 03000000 01000000 05000000",
+    );
+    let range = Range::from_bounds(4, 6, 1.try_into().unwrap()).unwrap();
+    let id_form = IdForm::Number;
+    let entry = EntryId { term: 1, index: 2 };
+    let replies = vec![
+        CachedReply::Given(Grant { range, id_form }, entry),
+        CachedReply::NotCached,
+        CachedReply::Refused(TableRefusal::WindowClosed),
+        CachedReply::NotTaken,
+        CachedReply::DiskFull,
+        CachedReply::Unproved,
+    ];
+    keeps(
+        &Reply::LeaseCached(replies),
+        "0c000000 0600000000000000 \
+         00000000 0400000000000000 0600000000000000 0100000000000000 00000000 0100000000000000 0200000000000000 \
+         01000000 02000000 0d000000 03000000 04000000 05000000",
+    );
+    let max_lease = RangeCount::constant(7);
+    let reserved = Reserved {
+        range,
+        id_form,
+        max_lease,
+    };
+    keeps(
+        &Outcome::Reserved(reserved),
+        "0d000000 0400000000000000 0600000000000000 0100000000000000 00000000 07000000",
+    );
 }
 
 #[test]
