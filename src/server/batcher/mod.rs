@@ -17,6 +17,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::cached::{CachedHandle, Relay};
@@ -219,6 +220,8 @@ impl Batcher {
                 }
                 first = self.queue.next(), if !is_over && in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
                     let Some(first) = first else { return Served::All };
+                    // Whoever came with it submits first: otherwise it would travel alone, and they wait for its return.
+                    yield_now().await;
                     let (waiting, place) = (self.queue.fill(first), counting.next());
                     let courier = self.courier.clone();
                     in_flight.push(async move {
@@ -364,7 +367,7 @@ mod tests {
             waiting.push(request);
             // It becomes a batch of its own, which no leader takes.
             while handle.queue.capacity() < QUEUE_MAX {
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
         }
 
@@ -372,7 +375,7 @@ mod tests {
             let mut request = Box::pin(handle.submit(a_grant(), deadline));
             assert!(futures::poll!(&mut request).is_pending());
             waiting.push(request);
-            tokio::task::yield_now().await;
+            yield_now().await;
             assert_eq!(handle.queue.capacity(), QUEUE_MAX - number);
         }
 

@@ -11,6 +11,7 @@ use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResponse;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Consensus, ForwardReply, Forwarded, Leader};
@@ -58,6 +59,8 @@ impl Proposer {
     /// more of them were no faster, because what waits for the first one shares the second.
     pub(crate) async fn run(mut self) {
         while let Some(first) = self.next().await {
+            // The batches that came with it are read first, and share its entry.
+            yield_now().await;
             let group = self.collect(first);
             // While leadership is being handed over nothing new is proposed: whoever asks waits for the next leader.
             let consensus = self.consensus.clone();

@@ -695,7 +695,7 @@ fn outcomes_of_later_commands_keep_their_bytes() {
     let advanced = KeyedAnswer::Advanced {
         previous: None,
         high: Some(7),
-        id_form: crate::IdForm::Text,
+        id_form: IdForm::Text,
     };
     keeps(
         &replayed(advanced),
@@ -726,7 +726,7 @@ fn the_outcome_of_an_import_keeps_its_bytes() {
         fresh: true,
         previous: None,
         high: Some(7),
-        id_form: crate::IdForm::Text,
+        id_form: IdForm::Text,
     };
     keeps(
         &Outcome::Imported {
