@@ -218,6 +218,14 @@ impl Consensus {
         }
     }
 
+    /// By which leadership this node leads, if it does: [`Consensus::leader`] for whoever does not ask about others.
+    pub(crate) fn leadership(&self) -> Option<Leadership> {
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let leads = metrics.vote.is_committed() && metrics.vote.leader_id().node_id == self.node();
+        leads.then(|| *metrics.vote.leader_id())
+    }
+
     /// What wakes a waiter when leadership or membership changes.
     pub(crate) fn changes(&self) -> WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>> {
         self.raft.server_metrics()

@@ -17,7 +17,7 @@ pub(crate) use self::windows::TakenFor;
 
 use self::proofs::Proofs;
 use self::windows::{Reply, Taking, Told, Windows, Wish};
-use super::{Consensus, ForwardReply, Forwarded, Leader};
+use super::{Consensus, ForwardReply, Forwarded};
 #[cfg(test)]
 use crate::planted::Bug;
 use crate::sequence::{
@@ -96,7 +96,7 @@ impl Consensus {
         leases: &[CachedLease],
         deadline: Instant,
     ) -> Vec<CachedReply> {
-        let Leader::Here(owner) = self.leader() else {
+        let Some(owner) = self.leadership().filter(|_| self.may_prove()) else {
             return vec![CachedReply::NotTaken; leases.len()];
         };
         let mut replies = self.take_all(owner, leases, deadline).await;
@@ -174,11 +174,16 @@ impl Consensus {
                 Ok(Told::Refused(..) | Told::Nothing) => {}
                 Err(_elapsed) => return CachedReply::NotTaken,
             }
-            if self.leader() != Leader::Here(owner) {
+            if self.leadership() != Some(owner) {
                 return CachedReply::NotTaken;
             }
             taking = self.take(&mut self.cached.windows(), owner, lease);
         }
+    }
+
+    /// Whether a quorum answered lately: else a proof would come to nothing, and what is taken would be lost.
+    fn may_prove(&self) -> bool {
+        self.cached.proofs.within(self.timing().election_max()) || self.in_touch()
     }
 
     /// Whether this node still leads by this very leadership, proved after now.

@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -22,6 +23,8 @@ pub(super) struct Proofs(Arc<Waiting>);
 struct Waiting {
     askers: Mutex<Vec<Asker>>,
     asked: Notify,
+    /// When the last round proved something.
+    last: Mutex<Option<Instant>>,
 }
 
 impl Proofs {
@@ -42,6 +45,9 @@ impl Proofs {
             // this node led before that, and another may have granted higher values since.
             let askers = self.take();
             let proved = prove().await;
+            if proved.is_some() {
+                *self.last() = Some(Instant::now());
+            }
             #[cfg(test)]
             let askers = askers
                 .into_iter()
@@ -58,6 +64,15 @@ impl Proofs {
 
     fn take(&self) -> Vec<Asker> {
         mem::take(&mut self.lock())
+    }
+
+    /// Whether something was proved less than this long ago.
+    pub(super) fn within(&self, limit: Duration) -> bool {
+        self.last().is_some_and(|last| last.elapsed() < limit)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Asker>> {
