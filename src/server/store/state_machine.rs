@@ -82,11 +82,6 @@ impl TableReader {
         })
     }
 
-    /// Generation of the cluster's history.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.read(|published| published.table.header().epoch)
-    }
-
     /// The feature level of the table.
     pub(crate) fn level(&self) -> FeatureLevel {
         self.read(|published| published.table.header().level)
