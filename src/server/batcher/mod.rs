@@ -365,8 +365,11 @@ mod tests {
             let mut request = Box::pin(handle.submit(a_grant(), deadline));
             assert!(futures::poll!(&mut request).is_pending());
             waiting.push(request);
-            // It becomes a batch of its own, which no leader takes.
+            // It becomes a batch of its own, which no leader takes, once all that is ready has run.
             while handle.queue.capacity() < QUEUE_MAX {
+                yield_now().await;
+            }
+            for _ in 0..3 {
                 yield_now().await;
             }
         }
