@@ -237,15 +237,19 @@ async fn call(
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::collections::BTreeMap;
     use std::future::pending;
     use std::time::Duration;
 
     use futures::poll;
 
+    use super::super::Batcher;
     use super::super::tests::consensus;
     use super::*;
-    use crate::sequence::RangeCount;
+    use crate::sequence::{Command, RangeCount, Settings};
+    use crate::server::consensus::Proposer;
     use crate::server::tasks::Tasks;
+    use crate::server::types::Member;
 
     fn lease() -> CachedLease {
         let part = GrantPart {
@@ -306,6 +310,48 @@ mod tests {
         let surplus = handle.ask(&leases, deadline).await;
 
         assert_eq!(surplus, [CachedReply::NotTaken]);
+    }
+
+    /// Waits until values are taken for the lease, which nobody proves.
+    async fn wait_until_taken(consensus: &Consensus) {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let deadline = Instant::now() + Duration::from_millis(100);
+            match &consensus.lease_cached(&[lease()], deadline).await[..] {
+                [CachedReply::Unproved] => return,
+                other => assert!(Instant::now() < end, "{other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn values_that_were_taken_without_a_proof_are_never_given_again() {
+        let (consensus, _directory) = consensus().await;
+        let tasks = Tasks::default();
+        let (proposals, queue) = Proposer::queue();
+        tasks.spawn(Proposer::new(consensus.clone(), queue).run());
+        tasks.spawn(consensus.clone().reserve_windows(proposals.clone()));
+        let (batcher, handle) = Batcher::new(consensus.clone(), proposals);
+        tasks.spawn(batcher.run());
+        consensus.run();
+        let members = BTreeMap::from([(consensus.node(), Member::default())]);
+        consensus.raft().initialize(members).await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let create = Command::Create {
+            sequence: lease().part.sequence,
+            settings: Settings::default().with_cache(10),
+        };
+        handle.submit(create, deadline).await.unwrap();
+        wait_until_taken(&consensus).await;
+
+        tasks.spawn(consensus.clone().prove_leases());
+
+        let replies = consensus.lease_cached(&[lease()], deadline).await;
+        let [CachedReply::Given(grant, _)] = replies[..] else {
+            panic!("{replies:?}");
+        };
+        assert!(1 < grant.range.first(), "I2: {grant:?}");
+        tasks.stop().await;
     }
 
     #[tokio::test]
