@@ -94,7 +94,7 @@ async fn leases_of_a_cached_sequence_at_all_nodes_are_contiguous_and_in_order() 
 async fn a_crowd_at_all_nodes_shares_windows_that_are_smaller_than_it() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = three_nodes(directory.path()).await;
-    cached(&cluster, 50).await;
+    cached(&cluster, 200).await;
     let client = std::sync::Arc::new(world::client(&cluster));
     let sequence: highwater::SequenceName = "p".parse().unwrap();
 
