@@ -58,6 +58,30 @@ install_test_packages() {
     install_debian "${wanted[@]}"
 }
 
+# install_bench_packages WHO,…: what building the benchmark calls, and the systems that it is to measure.
+install_bench_packages() {
+    local wanted=()
+    command -v protoc >/dev/null || wanted+=(protobuf-compiler)
+    [[ -d /usr/include/google/protobuf ]] || wanted+=(libprotobuf-dev)
+    command -v setpriv >/dev/null || wanted+=(util-linux)
+    case ,$1, in *,etcd,*) command -v etcd >/dev/null || wanted+=(etcd-server) ;; esac
+    case ,$1, in *,redis,*) command -v redis-server >/dev/null || wanted+=(redis-server) ;; esac
+    case ,$1, in *,postgres,*) compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || wanted+=(postgresql) ;; esac
+    case ,$1, in *,mariadb,*) [[ -x /usr/sbin/mariadbd ]] || wanted+=(mariadb-server-core) ;; esac
+    local peers=bench/target/peers
+    local tsoracle=present
+    case ,$1, in
+    *,tsoracle,*) PATH=$PATH:$PWD/$peers/bin command -v tsoracle >/dev/null || tsoracle=missing ;;
+    esac
+    if [[ $tsoracle == missing ]]; then
+        compgen -G '/usr/lib/llvm-*/lib/libclang.so*' >/dev/null || wanted+=(libclang-dev clang)
+    fi
+    install_debian "${wanted[@]}"
+    if [[ $tsoracle == missing ]]; then
+        cargo install tsoracle --version 2.3.3 --locked --no-default-features --features openraft --root "$peers"
+    fi
+}
+
 # Servers take their time to be installed, which the checks need not wait for: begun here, ended by test_packages_are_there.
 begin_test_packages() {
     INSTALL_LOG=$(mktemp)
