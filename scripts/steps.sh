@@ -152,6 +152,7 @@ check_shell() {
 # What needs no test run. It writes nothing but cargo's target directory.
 checks() {
     step "format" cargo fmt --all --check
+    step "format, benchmark" cargo fmt --manifest-path bench/Cargo.toml --check
     step "shell" check_shell
     step "clippy" cargo clippy --locked --all-targets -- -D warnings
     step "clippy, client only" cargo clippy --locked --no-default-features -- -D warnings

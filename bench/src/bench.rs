@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::checker::Marks;
+use crate::checker::{Marks, Received};
 use crate::error::BenchError;
 use crate::load::Workers;
 use crate::measured::Window;
@@ -18,7 +19,9 @@ use crate::usage::Meter;
 pub(crate) struct Bench {
     pub(crate) directory: PathBuf,
     /// Of each counter.
-    marks: BTreeMap<String, Marks>,
+    marks: BTreeMap<&'static str, Marks>,
+    /// How many grants were judged.
+    pub(crate) verified: u64,
     pub(crate) samples: Vec<Sample>,
     warm: Duration,
     measured: Duration,
@@ -29,15 +32,26 @@ impl Bench {
         Self {
             directory: directory.to_owned(),
             marks: BTreeMap::new(),
+            verified: 0,
             samples: Vec::new(),
             warm,
             measured,
         }
     }
 
-    /// What a counter has given so far.
-    pub(crate) fn marks(&mut self, counter: &str) -> &mut Marks {
-        self.marks.entry(counter.to_owned()).or_default()
+    /// Judges everything that workers received from what was offered.
+    ///
+    /// # Errors
+    /// Where a grant is not unique and rising.
+    pub(crate) fn check(
+        &mut self,
+        offer: &Offer,
+        received: &mut [Received],
+    ) -> Result<(), BenchError> {
+        self.verified += u64::try_from(received.len()).unwrap_or(u64::MAX);
+        let checked = self.marks.entry(offer.counter).or_default().check(received);
+        let subject = offer.subject;
+        checked.map_err(|findings| BenchError::Broken { subject, findings })
     }
 
     /// Measures one load and keeps its sample.
@@ -51,32 +65,41 @@ impl Bench {
         servers: &[Server],
         round: u32,
     ) -> Result<(), BenchError> {
-        let meter = Meter::new(servers.iter().map(Server::pid).collect(), &self.directory);
+        let meter = Arc::new(Meter::new(servers, &self.directory));
         let subject = work.subject;
-        let workers = Workers::begin(offer.source.clone(), work.workers).await;
+        let workers = Workers::begin(Arc::clone(&offer.source), work.workers).await;
         let workers = workers.map_err(|fault| BenchError::Worker { subject, fault })?;
         workers.go_on(self.warm).await;
-        let begin = meter.read()?;
         let begin_ns = workers.now_ns();
+        let begin = read(&meter, Meter::read).await?;
         workers.go_on(self.measured).await;
         let end_ns = workers.now_ns();
-        let end = meter.read()?;
+        let end = read(&meter, Meter::read).await?;
+        let memory = read(&meter, Meter::memory).await?;
         let mut seen = workers.stop().await;
 
-        let checked = self.marks(offer.counter).check(&mut seen.received);
-        checked.map_err(|findings| BenchError::Broken { subject, findings })?;
+        self.check(offer, &mut seen.received)?;
         let window = Window {
             begin_ns,
             end_ns,
-            begin,
-            end,
+            used: end.since(&begin),
+            memory,
         };
-        let mut load = window.sample(round, work, &seen.received);
-        load.faults = seen.faults;
+        let load = window.sample(round, work, seen);
         tell(&line(&load));
         self.samples.push(Sample::Load(load));
         Ok(())
     }
+}
+
+/// Reads on a thread of its own: meanwhile the workers go on.
+async fn read<T: Send + 'static>(
+    meter: &Arc<Meter>,
+    what: fn(&Meter) -> T,
+) -> Result<T, BenchError> {
+    let meter = Arc::clone(meter);
+    let read = tokio::task::spawn_blocking(move || what(&meter)).await;
+    read.map_err(|error| BenchError::file("/proc", "read")(error.into()))
 }
 
 fn line(load: &Load) -> String {

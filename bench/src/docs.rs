@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::BenchError;
-use crate::report::data::{About, Run, Sample};
+use crate::report::data::Run;
 use crate::report::{plot, tables};
 
 /// The lines of the page between which all is made from the data.
@@ -16,21 +16,19 @@ const END: &str = "<!-- made from benchmarks.json: end -->\n";
 /// The system's, and where the page has no place for tables.
 pub(crate) fn write(docs: &Path, run: &Run) -> Result<(), BenchError> {
     let path = docs.join("benchmarks.json");
-    let text = data(&run.about, &run.samples).map_err(BenchError::data(&path))?;
+    let text = data(run).map_err(BenchError::data(&path))?;
     std::fs::write(&path, text).map_err(BenchError::file(path, "written"))?;
     make(docs)
 }
 
 /// A line for each sample, so that a change shows what has changed.
-fn data(about: &About, samples: &[Sample]) -> serde_json::Result<String> {
-    let about = serde_json::to_string(about)?;
-    let lines: Vec<String> = samples
-        .iter()
-        .map(serde_json::to_string)
-        .collect::<Result<_, _>>()?;
+fn data(run: &Run) -> serde_json::Result<String> {
+    let about = serde_json::to_string(&run.about)?;
+    let samples = run.samples.iter().map(serde_json::to_string);
+    let samples = samples.collect::<serde_json::Result<Vec<_>>>()?.join(",\n");
+    let verified = run.verified;
     Ok(format!(
-        "{{\"about\":{about},\n\"samples\":[\n{}\n]}}\n",
-        lines.join(",\n")
+        "{{\"about\":{about},\n\"verified\":{verified},\n\"samples\":[\n{samples}\n]}}\n"
     ))
 }
 

@@ -55,8 +55,6 @@ pub(crate) enum BenchError {
     NoGrant { subject: Subject, within: Duration },
     #[error("no node of {name} says within {} s that it leads", within.as_secs())]
     NoLeader { name: String, within: Duration },
-    #[error("{what} does not tell {field}")]
-    Unreadable { what: String, field: &'static str },
     #[error("{path} is no data of a run")]
     Data {
         path: PathBuf,

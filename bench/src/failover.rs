@@ -80,8 +80,7 @@ async fn lose(
         subject,
         within: PATIENCE,
     })?;
-    let checked = bench.marks(offer.counter).check(&mut seen.received);
-    checked.map_err(|findings| BenchError::Broken { subject, findings })?;
+    bench.check(offer, &mut seen.received)?;
     tell(&format!(
         "{} · {ending:?} · next grant after {next_grant_ms:.0} ms · longest gap {gap_ms:.0} ms · faults {:?}",
         subject.title(),

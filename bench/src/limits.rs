@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::routing::post;
@@ -116,12 +116,17 @@ fn repeat(
     Ok(latencies)
 }
 
-/// Answers each request with the next number, which is nowhere but in memory.
+/// Answers each request with the next number, which is nowhere but in memory. It begins above all that an earlier process
+/// gave, so that one check fits all.
 ///
 /// # Errors
 /// Where it cannot listen.
 pub(crate) async fn serve_counter(listen: SocketAddr) -> std::io::Result<()> {
-    let counter = Arc::new(AtomicU64::new(0));
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let begin = u64::try_from(since_epoch.as_nanos()).unwrap_or_default();
+    let counter = Arc::new(AtomicU64::new(begin));
     let count = move || {
         let value = counter.fetch_add(1, Ordering::Relaxed) + 1;
         async move { Json(json!({"first": value, "last": value})) }

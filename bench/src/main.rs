@@ -100,8 +100,11 @@ async fn run(plan: &Plan) -> Result<Run, BenchError> {
             failover::run(&mut bench, peer.as_mut(), losses).await?;
         }
     }
-    let samples = bench.samples;
-    Ok(Run { about, samples })
+    Ok(Run {
+        about,
+        verified: bench.verified,
+        samples: bench.samples,
+    })
 }
 
 /// With as many threads as the system has processors, as any server of this kind.

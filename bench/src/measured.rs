@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::checker::Received;
+use crate::load::Seen;
 use crate::report::data::{Load, Work};
-use crate::usage::Usage;
+use crate::usage::{Used, load_average};
 
 /// The times that requests took.
 #[derive(Debug, Default)]
@@ -30,34 +31,31 @@ impl Latencies {
     }
 }
 
-/// From when to when it was measured, in the workers' nanoseconds, and what had been used.
-#[derive(Debug, Clone, Copy)]
+/// From when to when it was measured, in the workers' nanoseconds, and what was used meanwhile.
+#[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
-    pub(crate) begin: Usage,
-    pub(crate) end: Usage,
+    pub(crate) used: Used,
+    /// Of all servers at the end, in bytes.
+    pub(crate) memory: u64,
 }
 
 impl Window {
     /// The sample of a load whose grants were checked.
-    pub(crate) fn sample(&self, round: u32, work: Work, received: &[Received]) -> Load {
+    pub(crate) fn sample(&self, round: u32, work: Work, seen: Seen) -> Load {
         let within = |grant: &&Received| {
             self.begin_ns <= grant.received_ns && grant.received_ns < self.end_ns
         };
-        let grants = received.iter().filter(within).count();
+        let grants = seen.received.iter().filter(within).count();
         let mut latencies = Latencies::default();
-        for grant in received.iter().filter(within) {
+        for grant in seen.received.iter().filter(within) {
             latencies.add(Duration::from_nanos(grant.received_ns - grant.sent_ns));
         }
         let seconds = Duration::from_nanos(self.end_ns - self.begin_ns).as_secs_f64();
-        let used =
-            |figure: fn(&Usage) -> u64| figure(&self.end).saturating_sub(figure(&self.begin));
         let per_grant = |used: u64| rounded(wide(used) / float(grants).max(1.0));
-        let (servers, own) = (used(|usage| usage.servers_us), used(|usage| usage.own_us));
-        let others = used(|usage| usage.machine_us).saturating_sub(servers + own);
         let processors = float(std::thread::available_parallelism().map_or(1, usize::from));
-        let flushes = self.begin.flushes.zip(self.end.flushes);
+        let used = &self.used;
         Load {
             round,
             work,
@@ -65,14 +63,14 @@ impl Window {
             grants_per_second: rounded(float(grants) / seconds),
             p50_us: latencies.percentile_us(50),
             p99_us: latencies.percentile_us(99),
-            server_cpu_us: per_grant(servers),
-            client_cpu_us: per_grant(own),
-            syncs: flushes.map(|(begin, end)| rounded(wide(end - begin) / float(grants).max(1.0))),
-            written_bytes: per_grant(used(|usage| usage.written)),
-            memory_mib: mebibytes(self.end.memory),
-            others_busy: rounded(wide(others) / 1e6 / seconds / processors),
-            load_average: crate::usage::load_average(),
-            faults: std::collections::BTreeMap::new(),
+            server_cpu_us: per_grant(used.servers_us),
+            client_cpu_us: per_grant(used.own_us),
+            syncs: used.disk.map(|disk| per_grant(disk.flushes)),
+            written_bytes: used.disk.map(|disk| per_grant(disk.written_bytes)),
+            memory_mib: mebibytes(self.memory),
+            others_busy: rounded(wide(used.others_us) / 1e6 / seconds / processors),
+            load_average: load_average(),
+            faults: seen.faults,
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::load::Fault;
 use crate::measured::{mebibytes, rounded};
 use crate::peers::{self, Highwater, Offer, Peer};
 use crate::plan::Plan;
-use crate::process::Server;
 use crate::report::data::{Sample, Subject, Work};
 use crate::usage::Meter;
 
@@ -113,8 +112,7 @@ async fn measure(
         .collect::<Result<Vec<_>, _>>()?;
     cluster.serving(&mut servers).await?;
     let seconds = rounded(begun.elapsed().as_secs_f64());
-    let pids = servers.iter().map(Server::pid).collect();
-    let memory_mib = mebibytes(Meter::new(pids, &bench.directory).read()?.memory);
+    let memory_mib = mebibytes(Meter::new(&servers, &bench.directory).memory());
     tell(&format!(
         "{existing} sequences · started in {seconds:.2} s · {memory_mib:.0} MiB"
     ));

@@ -6,23 +6,62 @@ use std::path::{Path, PathBuf};
 
 use rustix::param::clock_ticks_per_second;
 
-use crate::error::BenchError;
+use crate::process::Server;
 
 /// All that was used until one moment.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Usage {
-    /// Processor time of the servers, in µs.
-    pub(crate) servers_us: u64,
+    /// Nanoseconds of processors that each thread of the servers had: one that ends takes them with it.
+    servers: BTreeMap<u32, u64>,
     /// The same of this process, which the workers belong to.
+    own: BTreeMap<u32, u64>,
+    /// Of everything on this machine.
+    machine_us: u64,
+    /// What the disk was told by whomever; nothing where the system does not count it.
+    disk: Option<Disk>,
+}
+
+/// What a disk was told to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Disk {
+    pub(crate) flushes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+/// What was used between two moments. Times are those of processors.
+#[derive(Debug)]
+pub(crate) struct Used {
+    pub(crate) servers_us: u64,
     pub(crate) own_us: u64,
-    /// The same of everything on this machine.
-    pub(crate) machine_us: u64,
-    /// Bytes that the servers had written to disks.
-    pub(crate) written: u64,
-    /// Memory that is resident at the moment, of all servers, in bytes.
-    pub(crate) memory: u64,
-    /// Flushes of the disk, by whomever; nothing where the system does not count them.
-    pub(crate) flushes: Option<u64>,
+    /// By neither of them.
+    pub(crate) others_us: u64,
+    pub(crate) disk: Option<Disk>,
+}
+
+impl Usage {
+    /// What was used since that earlier moment.
+    pub(crate) fn since(&self, begin: &Self) -> Used {
+        let servers_us = microseconds_since(&self.servers, &begin.servers);
+        let own_us = microseconds_since(&self.own, &begin.own);
+        let machine_us = self.machine_us.saturating_sub(begin.machine_us);
+        let disk = self.disk.zip(begin.disk).map(|(end, begin)| Disk {
+            flushes: end.flushes.saturating_sub(begin.flushes),
+            written_bytes: end.written_bytes.saturating_sub(begin.written_bytes),
+        });
+        Used {
+            servers_us,
+            own_us,
+            others_us: machine_us.saturating_sub(servers_us + own_us),
+            disk,
+        }
+    }
+}
+
+fn microseconds_since(end: &BTreeMap<u32, u64>, begin: &BTreeMap<u32, u64>) -> u64 {
+    let used = end.iter().map(|(thread, nanoseconds)| {
+        nanoseconds.saturating_sub(begin.get(thread).copied().unwrap_or_default())
+    });
+    used.sum::<u64>() / 1000
 }
 
 /// Reads what servers use, and the disk that they write to.
@@ -34,41 +73,26 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Of these processes and all that they started, which write to this directory.
-    pub(crate) fn new(servers: Vec<u32>, directory: &Path) -> Self {
+    pub(crate) fn new(servers: &[Server], directory: &Path) -> Self {
         Self {
-            servers,
+            servers: servers.iter().map(Server::pid).collect(),
             disk: disk_statistics(directory),
         }
     }
 
-    /// What was used until now.
-    ///
-    /// # Errors
-    /// Where a server has ended.
-    pub(crate) fn read(&self) -> Result<Usage, BenchError> {
-        let mut usage = Usage {
-            own_us: Process::of(std::process::id()).map_or(0, |own| own.cpu_us),
+    /// What was used until now. It takes a while where there are many processes.
+    pub(crate) fn read(&self) -> Usage {
+        Usage {
             machine_us: machine_us(),
-            flushes: self.disk.as_deref().and_then(flushes),
-            ..Usage::default()
-        };
-        for pid in self.tree() {
-            let Some(process) = Process::of(pid) else {
-                if self.servers.contains(&pid) {
-                    let what = format!("process {pid}");
-                    return Err(BenchError::Unreadable {
-                        what,
-                        field: "what it uses",
-                    });
-                }
-                // One that a server started has ended since.
-                continue;
-            };
-            usage.servers_us += process.cpu_us;
-            usage.written += process.written;
-            usage.memory += process.memory;
+            own: threads(std::process::id()).collect(),
+            disk: self.disk.as_deref().and_then(disk),
+            servers: self.tree().into_iter().flat_map(threads).collect(),
         }
-        Ok(usage)
+    }
+
+    /// The memory of all servers, in bytes; what they share is counted once.
+    pub(crate) fn memory(&self) -> u64 {
+        self.tree().into_iter().filter_map(memory).sum()
     }
 
     /// The servers and all that they started: PostgreSQL has a process for each connection.
@@ -80,7 +104,9 @@ impl Meter {
                 .to_str()
                 .and_then(|name| name.parse().ok());
             let stat = pid.and_then(stat);
-            if let (Some(pid), Some(parent)) = (pid, stat.and_then(|stat| field(&stat, PARENT))) {
+            if let (Some(pid), Some(parent)) =
+                (pid, stat.and_then(|stat: String| field(&stat, PARENT)))
+            {
                 parents.insert(pid, parent);
             }
         }
@@ -97,31 +123,8 @@ impl Meter {
     }
 }
 
-/// The fields of `/proc/PID/stat` behind the name of the program, from 0 on: see proc(5).
+/// Which field of `/proc/PID/stat`, behind the name of the program, is the process that started it: see proc(5).
 const PARENT: usize = 1;
-const USER_TICKS: usize = 11;
-const SYSTEM_TICKS: usize = 12;
-
-struct Process {
-    cpu_us: u64,
-    written: u64,
-    memory: u64,
-}
-
-impl Process {
-    fn of(pid: u32) -> Option<Self> {
-        let stat = stat(pid)?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-        let ticks = u64::from(field(&stat, USER_TICKS)?) + u64::from(field(&stat, SYSTEM_TICKS)?);
-        Some(Self {
-            cpu_us: ticks_us(ticks),
-            written: named(&io, "write_bytes:")?,
-            // One that has ended and was not waited for has none.
-            memory: named(&status, "VmRSS:").unwrap_or_default() * 1024,
-        })
-    }
-}
 
 /// What stands behind the name of a program, which may hold anything.
 fn stat(pid: u32) -> Option<String> {
@@ -130,13 +133,25 @@ fn stat(pid: u32) -> Option<String> {
     Some(fields.to_owned())
 }
 
-fn field(fields: &str, index: usize) -> Option<u32> {
-    fields.split(' ').nth(index)?.parse().ok()
+fn field<T: std::str::FromStr>(fields: &str, index: usize) -> Option<T> {
+    fields.split_whitespace().nth(index)?.parse().ok()
 }
 
-fn named(text: &str, name: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value.split_whitespace().next()?.parse().ok()
+/// The nanoseconds that each thread of a process had a processor. The clock ticks of `/proc/PID/stat` are too coarse for
+/// hundreds of processes, each of which has a part of one.
+fn threads(pid: u32) -> impl Iterator<Item = (u32, u64)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let thread = task.file_name().to_str()?.parse().ok()?;
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        Some((thread, field(&text, 0)?))
+    })
+}
+
+fn memory(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let proportional = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(field::<u64>(proportional, 0)? * 1024)
 }
 
 fn ticks_us(ticks: u64) -> u64 {
@@ -159,8 +174,11 @@ fn machine_us() -> u64 {
     )
 }
 
-/// Which column of a disk's statistics counts flushes.
+/// The columns of a disk's statistics that are read.
+const SECTORS_WRITTEN: usize = 6;
 const FLUSHES: usize = 15;
+/// Of every disk, whatever its own sectors are.
+const SECTOR_BYTES: u64 = 512;
 
 /// The file with the statistics of the disk that holds a directory. Flushes are counted of whole disks only.
 fn disk_statistics(directory: &Path) -> Option<PathBuf> {
@@ -173,9 +191,14 @@ fn disk_statistics(directory: &Path) -> Option<PathBuf> {
     Some(disk.join("stat"))
 }
 
-fn flushes(statistics: &Path) -> Option<u64> {
+/// What a process has written, by its own account, is no measure: that counts a whole part of the page cache, of any size,
+/// for each byte that is changed in it.
+fn disk(statistics: &Path) -> Option<Disk> {
     let text = fs::read_to_string(statistics).ok()?;
-    text.split_whitespace().nth(FLUSHES)?.parse().ok()
+    Some(Disk {
+        flushes: field(&text, FLUSHES)?,
+        written_bytes: field::<u64>(&text, SECTORS_WRITTEN)? * SECTOR_BYTES,
+    })
 }
 
 /// How many processes wanted a processor in the last minute.

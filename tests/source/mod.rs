@@ -1,5 +1,6 @@
 //! The source text of this repository as the checks read it, and the checks that need no table of layers.
 
+mod benchmarks;
 mod bounds;
 mod guarantees;
 mod planted;

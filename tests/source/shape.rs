@@ -98,7 +98,7 @@ fn walk(tokens: TokenStream, place: &mut Place, found: &mut dyn FnMut(usize, Str
 
 #[test]
 fn every_file_is_short_before_its_tests_and_no_test_sleeps_or_is_ignored() {
-    let files = rust_files(&["src", "tests"]);
+    let files = rust_files(&["src", "tests", "bench/src"]);
     let found: Vec<_> = files
         .iter()
         .flat_map(|(file, text)| offences(file, text))

@@ -33,14 +33,22 @@ pub(crate) struct Highwater {
     directory: PathBuf,
     file: PathBuf,
     apis: Vec<SocketAddr>,
-    /// What was said where a cached sequence was asked for.
-    cached: Cached,
+    /// Whether it has a cached sequence.
+    cached: Created,
 }
 
-enum Cached {
-    Unknown,
-    Served,
-    Refused(String),
+enum Created {
+    NotYet,
+    Yes,
+    /// In the node's words.
+    Unsupported(String),
+}
+
+/// The part of a refusal that is read.
+#[derive(Deserialize)]
+struct Problem {
+    code: String,
+    detail: String,
 }
 
 /// A node's word on who leads.
@@ -71,7 +79,7 @@ impl Highwater {
             directory,
             file,
             apis,
-            cached: Cached::Unknown,
+            cached: Created::NotYet,
         })
     }
 
@@ -95,16 +103,23 @@ impl Highwater {
         addresses
     }
 
-    async fn create(&self, name: &str, settings: &str) -> Result<Result<(), String>, BenchError> {
-        let path = format!("/v1/sequences/{name}");
-        let api = self.from(0).swap_remove(0);
-        let asked = ask(api, "PUT", &path, settings).await;
-        match asked.map_err(|fault| BenchError::Worker {
+    /// Makes a sequence where it is not there.
+    async fn create(&self, name: &str, settings: &str) -> Result<Created, BenchError> {
+        let failed = |fault| BenchError::Worker {
             subject: Subject::Highwater,
             fault,
-        })? {
-            (200 | 201, _) => Ok(Ok(())),
-            (_, body) => Ok(Err(body)),
+        };
+        let path = format!("/v1/sequences/{name}");
+        let api = self.from(0).swap_remove(0);
+        let (status, body) = ask(api, "PUT", &path, settings).await.map_err(failed)?;
+        if let 200 | 201 = status {
+            return Ok(Created::Yes);
+        }
+        match serde_json::from_str::<Problem>(&body) {
+            Ok(problem) if problem.code == "unsupported_setting" => {
+                Ok(Created::Unsupported(problem.detail))
+            }
+            _ => Err(failed(Fault::lost(body))),
         }
     }
 
@@ -158,17 +173,8 @@ impl Peer for Highwater {
     fn ready<'a>(&'a mut self, servers: &'a mut [Server]) -> Soon<'a, ()> {
         Box::pin(async {
             self.serving(servers).await?;
-            if let Err(said) = self.create(SEQUENCE, "").await? {
-                let fault = Fault::lost(said);
-                return Err(BenchError::Worker {
-                    subject: Subject::Highwater,
-                    fault,
-                });
-            }
-            self.cached = match self.create(CACHED_SEQUENCE, CACHED_SETTINGS).await? {
-                Ok(()) => Cached::Served,
-                Err(said) => Cached::Refused(said),
-            };
+            self.create(SEQUENCE, "").await?;
+            self.cached = self.create(CACHED_SEQUENCE, CACHED_SETTINGS).await?;
             Ok(())
         })
     }
@@ -210,7 +216,7 @@ impl Peer for Highwater {
                 )
             },
         ];
-        if let Cached::Served = self.cached {
+        if let Created::Yes = self.cached {
             let source = from(leader, Form::One(CACHED_SEQUENCE));
             offers.push(Offer::new(
                 Subject::HighwaterCached,
@@ -229,11 +235,8 @@ impl Peer for Highwater {
 
     fn skipped(&self) -> Option<(Subject, String)> {
         match &self.cached {
-            Cached::Refused(said) => Some((
-                Subject::HighwaterCached,
-                format!("the nodes refuse `\"cache\"`: {said}"),
-            )),
-            Cached::Unknown | Cached::Served => None,
+            Created::Unsupported(why) => Some((Subject::HighwaterCached, why.clone())),
+            Created::NotYet | Created::Yes => None,
         }
     }
 }

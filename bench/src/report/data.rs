@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) about: About,
+    /// How many grants were judged, those between measurements among them.
+    pub(crate) verified: u64,
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -169,8 +171,8 @@ pub(crate) struct Load {
     pub(crate) client_cpu_us: f64,
     /// Flushes of the disk for each grant; null where the system does not count them.
     pub(crate) syncs: Option<f64>,
-    /// Bytes that the servers had written for each grant.
-    pub(crate) written_bytes: f64,
+    /// Bytes written to the disk for each grant; null likewise.
+    pub(crate) written_bytes: Option<f64>,
     /// Memory of all server processes at the end.
     pub(crate) memory_mib: f64,
     /// The share of all processors that neither servers nor workers used.

@@ -96,16 +96,22 @@ pub(crate) fn number(value: f64) -> String {
     };
     let text = format!("{value:.digits$}");
     let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{}{point}{rest}", grouped(whole))
+}
+
+/// A count as it is read: `12,345`.
+pub(crate) fn count(count: u64) -> String {
+    grouped(&count.to_string())
+}
+
+fn grouped(digits: &str) -> String {
     let mut grouped = String::new();
-    for (at, digit) in whole.chars().enumerate() {
-        if 0 < at && (whole.len() - at).is_multiple_of(3) {
+    for (at, digit) in digits.chars().enumerate() {
+        if 0 < at && (digits.len() - at).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
-    }
-    if !rest.is_empty() {
-        grouped.push('.');
-        grouped.push_str(rest);
     }
     grouped
 }

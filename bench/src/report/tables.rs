@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::data::{Ending, Failover, LimitKind, Load, Run, Sample, Subject, Work};
-use super::figures::{Spread, number, quantile};
+use super::figures::{Spread, count, number, quantile};
 use super::targets;
 
 /// At which concurrency a grant's costs are compared.
@@ -14,6 +14,7 @@ pub(crate) fn tables(run: &Run) -> String {
     let sections = [
         ("The machine, and this run", machine(run)),
         ("Targets", targets::table(run)),
+        ("Short of its target", targets::short(run)),
         ("Grants per second", rates(run)),
         ("Latency", latencies(run)),
         ("What a grant costs", costs(run)),
@@ -78,7 +79,6 @@ fn machine(run: &Run) -> String {
     let others = Spread::of(run.all_loads().map(|load| load.others_busy * 100.0));
     let average = Spread::of(run.all_loads().map(|load| load.load_average));
     let written = |spread: Option<Spread>| spread.map_or_else(String::new, |s| s.written(number));
-    let checked: u64 = run.all_loads().map(|load| load.grants).sum();
     table(&[
         row(["", ""]),
         row(["date", &about.date]),
@@ -99,16 +99,8 @@ fn machine(run: &Run) -> String {
         ]),
         row(["processor time of others, % of all", &written(others)]),
         row(["load average of the last minute", &written(average)]),
-        row(["grants verified", &number(whole(checked))]),
+        row(["grants verified", &count(run.verified)]),
     ])
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a count that is shown rounded to three digits or more"
-)]
-fn whole(count: u64) -> f64 {
-    count as f64
 }
 
 /// A row for each subject, and a column for each concurrency.
@@ -175,7 +167,7 @@ fn costs(run: &Run) -> String {
                 &cell(&|load| Some(load.server_cpu_us)),
                 &cell(&|load| Some(load.client_cpu_us)),
                 &cell(&|load| load.syncs),
-                &cell(&|load| Some(load.written_bytes)),
+                &cell(&|load| load.written_bytes),
                 &cell(&|load| Some(load.memory_mib)),
             ]));
         }
@@ -231,8 +223,8 @@ fn sequences(run: &Run) -> String {
     ])];
     for work in works(run, |work| 1 < work.existing) {
         rows.push(vec![
-            number(work.existing.into()),
-            number(work.sequences.into()),
+            count(work.existing.into()),
+            count(work.sequences.into()),
             work.workers.to_string(),
             cell(run, work, |load| load.grants_per_second),
             cell(run, work, |load| load.p50_us / 1000.0),
@@ -245,7 +237,7 @@ fn sequences(run: &Run) -> String {
         let seconds = seconds.written(number);
         starts.push(format!(
             "All three nodes, stopped with {} sequences, were started and served again after {seconds} s.\n",
-            number(existing.into())
+            count(existing.into())
         ));
     }
     let table = table(&rows);

@@ -28,15 +28,15 @@ impl Bound {
 
     fn written(self) -> String {
         match self {
-            Self::AtLeast(bound) => format!("≥ {}", short(bound)),
-            Self::Above(bound) => format!("> {}", short(bound)),
-            Self::AtMost(bound) => format!("≤ {}", short(bound)),
+            Self::AtLeast(bound) => format!("≥ {}", plain(bound)),
+            Self::Above(bound) => format!("> {}", plain(bound)),
+            Self::AtMost(bound) => format!("≤ {}", plain(bound)),
         }
     }
 }
 
 /// A bound as somebody would say it.
-fn short(bound: f64) -> String {
+fn plain(bound: f64) -> String {
     if 1000.0 <= bound {
         number(bound)
     } else {
@@ -44,7 +44,11 @@ fn short(bound: f64) -> String {
     }
 }
 
+/// The word for a target that was missed.
+const SHORT: &str = "**short**";
+
 /// What a figure has to be, and what it is hoped to become.
+#[derive(Debug, Clone)]
 struct Target {
     what: String,
     bound: Bound,
@@ -58,7 +62,7 @@ impl Target {
             None => "not measured",
             Some(figure) if self.goal.is_some_and(|goal| goal.holds(figure)) => "goal reached",
             Some(figure) if self.bound.holds(figure) => "reached",
-            Some(_) => "**short**",
+            Some(_) => SHORT,
         }
     }
 
@@ -77,15 +81,35 @@ impl Target {
 
 /// A row for each; nothing where none of them was measured.
 pub(super) fn table(run: &Run) -> String {
-    let groups = [speed(run), batched(run), losses(run), costs(run)];
-    let targets = groups.iter().flatten();
-    if targets.clone().all(|target| target.measured.is_none()) {
+    let targets = targets(run);
+    if targets.iter().all(|target| target.measured.is_none()) {
         return String::new();
     }
     let head = ["", "target", "goal", "measured", ""];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(targets.map(Target::cells));
+    rows.extend(targets.iter().map(Target::cells));
     tables::table(&rows)
+}
+
+/// Each that was missed, by how much.
+pub(super) fn short(run: &Run) -> String {
+    let targets = targets(run).into_iter();
+    let missed = targets.filter(|target| target.verdict() == SHORT);
+    let line = |target: Target| {
+        let measured = target
+            .measured
+            .map_or_else(String::new, |spread| number(spread.median));
+        format!(
+            "- {}: {measured}, target {}\n",
+            target.what,
+            target.bound.written()
+        )
+    };
+    missed.map(line).collect()
+}
+
+fn targets(run: &Run) -> Vec<Target> {
+    [speed(run), batched(run), losses(run), costs(run)].concat()
 }
 
 fn target(what: &str, bound: Bound, goal: Option<Bound>, measured: Option<Spread>) -> Target {
@@ -181,11 +205,10 @@ fn batched(run: &Run) -> Vec<Target> {
     let several = several.filter_map(|work| run.spread(work, rate));
     let best = several.max_by(|one, other| one.median.total_cmp(&other.median));
     let million = works(run, |work| work.existing == MILLION && 1 < work.sequences);
-    let million = million.into_iter().next().and_then(|work| {
-        let one = Work::plain(work.subject, work.workers);
-        let alone = Work { existing: 2, ..one };
-        run.ratio((work, alone), rate)
-    });
+    let million = million
+        .into_iter()
+        .next()
+        .and_then(|work| run.ratio((work, Work::plain(work.subject, work.workers)), rate));
     let starts = starts_by_table(run).into_iter();
     let start = starts.filter(|(existing, _)| *existing == MILLION);
     vec![
