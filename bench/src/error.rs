@@ -53,8 +53,8 @@ pub(crate) enum BenchError {
     },
     #[error("{subject:?} granted nothing within {} s", within.as_secs())]
     NoGrant { subject: Subject, within: Duration },
-    #[error("no node of {name} says within {} s that it leads", within.as_secs())]
-    NoLeader { name: String, within: Duration },
+    #[error("no node says within {} s that it leads", within.as_secs())]
+    NoLeader { within: Duration },
     #[error("{path} is no data of a run")]
     Data {
         path: PathBuf,

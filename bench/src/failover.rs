@@ -34,7 +34,7 @@ pub(crate) async fn run(
     for ending in [Ending::Killed, Ending::Told] {
         for _ in 0..losses {
             sleep(SETTLED).await;
-            let leader = peer.leader().await?;
+            let leader = peers::leader(peer).await?;
             let Some(offer) = peer.offers(leader).into_iter().next() else {
                 continue;
             };

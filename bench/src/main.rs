@@ -75,13 +75,10 @@ async fn run(plan: &Plan) -> Result<Run, BenchError> {
         tempfile::tempdir().map_err(BenchError::file("a temporary directory", "made"))?;
     let directory = directory.path();
     let mut versions = BTreeMap::new();
-    let mut all = BTreeMap::new();
-    for (place, who) in plan.all().enumerate() {
+    let mut all = Vec::new();
+    for who in plan.all() {
         tell(&format!("{who:?} …"));
-        all.insert(
-            place,
-            (who, peers::make(who, plan, directory, &mut versions)?),
-        );
+        all.push((who, peers::make(who, plan, directory, &mut versions)?));
     }
     let about = machine::about(plan, directory, versions)?;
     let mut bench = Bench::new(directory, plan.warm(), plan.measured());
@@ -92,7 +89,7 @@ async fn run(plan: &Plan) -> Result<Run, BenchError> {
         sequences::run(&mut bench, plan).await?;
     }
     if plan.asks(Part::Failover) {
-        for (who, peer) in all.values_mut().filter(|(_, peer)| 1 < peer.nodes()) {
+        for (who, peer) in all.iter_mut().filter(|(_, peer)| 1 < peer.nodes()) {
             let losses = match who {
                 Who::Ours => plan.losses,
                 _ => plan.losses.div_ceil(4),

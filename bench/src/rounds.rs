@@ -1,7 +1,6 @@
 //! The rounds: in each everybody is started, measured at each concurrency and ended, one after another. So only who is
 //! measured runs, and what slows the machine down for a minute slows all.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::bench::{Bench, tell};
@@ -21,17 +20,17 @@ const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
 pub(crate) async fn run(
     bench: &mut Bench,
     plan: &Plan,
-    peers: &mut BTreeMap<usize, (Who, Box<dyn Peer>)>,
+    peers: &mut [(Who, Box<dyn Peer>)],
 ) -> Result<(), BenchError> {
     for round in 1..=plan.rounds {
-        for (who, peer) in peers.values_mut() {
+        for (who, peer) in peers.iter_mut() {
             if *who == Who::Limits {
                 limits(bench, plan, round)?;
             }
             measure(bench, plan, peer.as_mut(), round).await?;
         }
     }
-    for (_, peer) in peers.values() {
+    for (_, peer) in peers {
         if let Some((subject, why)) = peer.skipped() {
             let what = subject.title().to_owned();
             bench.samples.push(Sample::Skipped { what, why });
@@ -63,15 +62,10 @@ async fn measure(
     round: u32,
 ) -> Result<(), BenchError> {
     let servers = peers::start(peer).await?;
-    let leader = peer.leader().await?;
+    let leader = peers::leader(peer).await?;
     for offer in peer.offers(leader) {
-        let (least, most) = offer.workers;
-        for workers in plan
-            .conc
-            .iter()
-            .copied()
-            .filter(|conc| (least..=most).contains(conc))
-        {
+        let asked = |workers: &&usize| offer.workers.contains(workers);
+        for workers in plan.conc.iter().filter(asked).copied() {
             let work = Work {
                 leases: offer.leases,
                 ..Work::plain(offer.subject, workers)

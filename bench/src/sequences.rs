@@ -54,7 +54,7 @@ async fn table(plan: &Plan, directory: &Path, existing: u32) -> Result<Highwater
     let servers = peers::start(&mut cluster).await?;
     if 1 < existing {
         let begun = Instant::now();
-        let leader = cluster.leader().await?;
+        let leader = peers::leader(&cluster).await?;
         make(&cluster.from(leader), existing).await?;
         tell(&format!(
             "{existing} sequences made in {:.1} s",
@@ -122,7 +122,7 @@ async fn measure(
         memory_mib,
     });
 
-    let addresses = cluster.from(cluster.leader().await?);
+    let addresses = cluster.from(peers::leader(cluster).await?);
     let plain = Work::plain(Subject::Highwater, WORKERS);
     if existing == 1 {
         let source = HttpSource::new(addresses, Form::One("photos"));

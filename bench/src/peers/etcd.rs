@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse};
-use tokio::time::{Instant, sleep};
 
 use super::{Offer, Peer, Shared, Soon};
 use crate::error::BenchError;
 use crate::load::{Answer, Connection, Fault, Granted, Source};
-use crate::process::{self, PATIENCE, POLL_INTERVAL, Server, User};
+use crate::process::{self, Server, User};
 use crate::report::data::Subject;
 
 const NODES: usize = 3;
@@ -36,22 +36,6 @@ impl Etcd {
         let mut clients: Vec<_> = self.members.iter().map(|(client, _)| *client).collect();
         clients.rotate_left(node % NODES);
         clients
-    }
-
-    async fn leader_now(&self) -> Option<usize> {
-        for (node, (client, _)) in self.members.iter().enumerate() {
-            let Ok(mut client) = client_of(*client).await else {
-                continue;
-            };
-            let Ok(status) = client.status().await else {
-                continue;
-            };
-            let own = status.header().map(etcd_client::ResponseHeader::member_id);
-            if own == Some(status.leader()) {
-                return Some(node);
-            }
-        }
-        None
     }
 }
 
@@ -121,21 +105,21 @@ impl Peer for Etcd {
         })
     }
 
-    fn leader(&self) -> Soon<'_, usize> {
+    fn leader_now(&self) -> Pin<Box<dyn Future<Output = Option<usize>> + '_>> {
         Box::pin(async {
-            let deadline = Instant::now() + PATIENCE;
-            loop {
-                if let Some(leader) = self.leader_now().await {
-                    return Ok(leader);
+            for (node, (client, _)) in self.members.iter().enumerate() {
+                let Ok(mut client) = client_of(*client).await else {
+                    continue;
+                };
+                let Ok(status) = client.status().await else {
+                    continue;
+                };
+                let own = status.header().map(etcd_client::ResponseHeader::member_id);
+                if own == Some(status.leader()) {
+                    return Some(node);
                 }
-                if deadline <= Instant::now() {
-                    return Err(BenchError::NoLeader {
-                        name: "etcd".to_owned(),
-                        within: PATIENCE,
-                    });
-                }
-                sleep(POLL_INTERVAL).await;
             }
+            None
         })
     }
 
@@ -144,7 +128,7 @@ impl Peer for Etcd {
         vec![
             Offer::new(Subject::EtcdPut, "etcd revision", from(Form::Put)),
             Offer {
-                workers: (1, SWAP_WORKERS_MAX),
+                workers: 1..=SWAP_WORKERS_MAX,
                 ..Offer::new(Subject::EtcdSwap, "etcd counter", from(Form::Swap))
             },
         ]

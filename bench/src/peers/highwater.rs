@@ -1,19 +1,20 @@
 //! Three nodes of Highwater, with the settings that they have by themselves.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::time::{Instant, sleep};
 
 use super::{Offer, Peer, Soon};
 use crate::error::BenchError;
 use crate::http::{HttpConnection, request};
 use crate::leases::{Form, HttpSource};
 use crate::load::{Fault, Source};
-use crate::process::{self, PATIENCE, POLL_INTERVAL, Server, User};
+use crate::process::{self, Server, User};
 use crate::report::data::Subject;
 
 const NODES: usize = 3;
@@ -25,7 +26,7 @@ const CACHED_SEQUENCE: &str = "cached";
 const CACHED_SETTINGS: &str = r#"{"cache":10000}"#;
 /// Leases in one request, and by how many workers they are asked for.
 const SEVERAL: u32 = 100;
-const SEVERAL_WORKERS: (usize, usize) = (16, 64);
+const SEVERAL_WORKERS: RangeInclusive<usize> = 16..=64;
 
 /// A cluster in a directory of its own.
 pub(crate) struct Highwater {
@@ -122,21 +123,6 @@ impl Highwater {
             _ => Err(failed(Fault::lost(body))),
         }
     }
-
-    async fn leader_now(&self) -> Option<usize> {
-        for (node, api) in self.apis.iter().enumerate() {
-            let Ok((200, body)) = ask(*api, "GET", "/v1/cluster", "").await else {
-                continue;
-            };
-            let says: Option<ClusterBody> = serde_json::from_str(&body).ok();
-            // Ids begin with 1. What others say of a leader may be old.
-            let leader = says.and_then(|says| usize::try_from(says.leader?).ok());
-            if leader == Some(node + 1) {
-                return Some(node);
-            }
-        }
-        None
-    }
 }
 
 /// Asks one node, on a connection of its own.
@@ -179,21 +165,20 @@ impl Peer for Highwater {
         })
     }
 
-    fn leader(&self) -> Soon<'_, usize> {
+    fn leader_now(&self) -> Pin<Box<dyn Future<Output = Option<usize>> + '_>> {
         Box::pin(async {
-            let deadline = Instant::now() + PATIENCE;
-            loop {
-                if let Some(leader) = self.leader_now().await {
-                    return Ok(leader);
+            for (node, api) in self.apis.iter().enumerate() {
+                let Ok((200, body)) = ask(*api, "GET", "/v1/cluster", "").await else {
+                    continue;
+                };
+                let says: Option<ClusterBody> = serde_json::from_str(&body).ok();
+                // Ids begin with 1. What others say of a leader may be old.
+                let leader = says.and_then(|says| usize::try_from(says.leader?).ok());
+                if leader == Some(node + 1) {
+                    return Some(node);
                 }
-                if deadline <= Instant::now() {
-                    return Err(BenchError::NoLeader {
-                        name: "Highwater".to_owned(),
-                        within: PATIENCE,
-                    });
-                }
-                sleep(POLL_INTERVAL).await;
             }
+            None
         })
     }
 
@@ -203,7 +188,7 @@ impl Peer for Highwater {
         let mut offers = vec![
             Offer::new(Subject::Highwater, SEQUENCE, from(leader, one)),
             Offer {
-                workers: (1, 1),
+                workers: 1..=1,
                 ..Offer::new(Subject::HighwaterFollower, SEQUENCE, from(leader + 1, one))
             },
             Offer {

@@ -126,7 +126,7 @@ impl Peer for Mariadb {
     fn offers(&self, _leader: usize) -> Vec<Offer> {
         vec![
             Offer {
-                workers: (1, REPLACE_WORKERS_MAX),
+                workers: 1..=REPLACE_WORKERS_MAX,
                 ..Offer::new(
                     Subject::MariadbReplace,
                     "mariadb tickets",

@@ -9,6 +9,7 @@ mod redis;
 mod tsoracle;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
@@ -16,11 +17,12 @@ use std::sync::Arc;
 
 use rustix::process::Signal;
 use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep};
 
 use crate::error::BenchError;
 use crate::load::{Fault, Source};
 use crate::plan::{Plan, Who};
-use crate::process::{self, Server};
+use crate::process::{self, PATIENCE, POLL_INTERVAL, Server};
 use crate::report::data::Subject;
 
 pub(crate) use highwater::Highwater;
@@ -42,9 +44,9 @@ pub(crate) trait Peer {
     /// Waits until all nodes serve, and makes what will be asked for.
     fn ready<'a>(&'a mut self, servers: &'a mut [Server]) -> Soon<'a, ()>;
 
-    /// The node that leads.
-    fn leader(&self) -> Soon<'_, usize> {
-        Box::pin(async { Ok(0) })
+    /// The node that leads, if that is known at the moment.
+    fn leader_now(&self) -> Pin<Box<dyn Future<Output = Option<usize>> + '_>> {
+        Box::pin(async { Some(0) })
     }
 
     /// What it can be asked for, while this node leads.
@@ -73,7 +75,7 @@ pub(crate) struct Offer {
     pub(crate) counter: &'static str,
     pub(crate) leases: u32,
     /// The least and the most workers that it is asked by.
-    pub(crate) workers: (usize, usize),
+    pub(crate) workers: RangeInclusive<usize>,
     pub(crate) source: Arc<dyn Source>,
 }
 
@@ -88,7 +90,7 @@ impl Offer {
             subject,
             counter,
             leases: 1,
-            workers: (1, usize::MAX),
+            workers: 1..=usize::MAX,
             source: Arc::new(source),
         }
     }
@@ -104,6 +106,23 @@ pub(crate) async fn start(peer: &mut dyn Peer) -> Result<Vec<Server>, BenchError
         .collect::<Result<Vec<_>, _>>()?;
     peer.ready(&mut servers).await?;
     Ok(servers)
+}
+
+/// Waits until it is known who leads.
+///
+/// # Errors
+/// Where nobody does within [`PATIENCE`].
+pub(crate) async fn leader(peer: &dyn Peer) -> Result<usize, BenchError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(leader) = peer.leader_now().await {
+            return Ok(leader);
+        }
+        if deadline <= Instant::now() {
+            return Err(BenchError::NoLeader { within: PATIENCE });
+        }
+        sleep(POLL_INTERVAL).await;
+    }
 }
 
 /// Ends all nodes.
@@ -132,24 +151,31 @@ pub(crate) fn make(
 ) -> Result<Box<dyn Peer>, BenchError> {
     let directory = directory.join(format!("{who:?}").to_lowercase());
     std::fs::create_dir_all(&directory).map_err(BenchError::file(&directory, "made"))?;
-    let (name, program): (_, PathBuf) = match who {
-        Who::Ours => ("Highwater", plan.program.clone()),
-        Who::Limits => return Ok(Box::new(handler::Handler::new(directory)?)),
-        Who::Tsoracle => ("tsoracle", plan.tsoracle.clone()),
-        Who::Etcd => ("etcd", "etcd".into()),
-        Who::Redis => ("Redis", "redis-server".into()),
-        Who::Postgres => ("PostgreSQL", postgres::programs().join("postgres")),
-        Who::Mariadb => ("MariaDB", "mariadbd".into()),
-    };
-    versions.insert(name.to_owned(), version(name, &program)?);
+    if let Some((name, program)) = program(who, plan) {
+        versions.insert(name.to_owned(), version(name, &program)?);
+    }
     Ok(match who {
-        Who::Ours => Box::new(Highwater::new(program, directory)?),
+        Who::Ours => Box::new(Highwater::new(plan.program.clone(), directory)?),
         Who::Limits => Box::new(handler::Handler::new(directory)?),
-        Who::Tsoracle => Box::new(tsoracle::Tsoracle::new(program, directory)?),
+        Who::Tsoracle => Box::new(tsoracle::Tsoracle::new(plan.tsoracle.clone(), directory)?),
         Who::Etcd => Box::new(etcd::Etcd::new(directory)?),
         Who::Redis => Box::new(redis::Redis::new(directory)?),
         Who::Postgres => Box::new(postgres::Postgres::new(directory)?),
         Who::Mariadb => Box::new(mariadb::Mariadb::new(directory)?),
+    })
+}
+
+/// What it is called, and the program that is it; nothing for what is a part of this one.
+fn program(who: Who, plan: &Plan) -> Option<(&'static str, PathBuf)> {
+    Some(match who {
+        Who::Ours => ("Highwater", plan.program.clone()),
+        Who::Limits => return None,
+        Who::Tsoracle => ("tsoracle", plan.tsoracle.clone()),
+        Who::Etcd => ("etcd", "etcd".into()),
+        Who::Redis => ("Redis", "redis-server".into()),
+        Who::Postgres => ("PostgreSQL", postgres::programs().join("postgres")),
+        // Where only administrators look.
+        Who::Mariadb => ("MariaDB", "/usr/sbin/mariadbd".into()),
     })
 }
 

@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use rustix::process::Signal;
-use tokio::time::{Instant, sleep};
 use tsoracle_client::{Client, ClientError};
 
 use super::{Offer, Peer, Shared, Soon};
 use crate::error::BenchError;
 use crate::load::{Answer, Connection, Fault, Granted, Source};
-use crate::process::{self, PATIENCE, POLL_INTERVAL, Server, User};
+use crate::process::{self, Server, User};
 use crate::report::data::Subject;
 
 const NODES: usize = 3;
@@ -72,17 +71,6 @@ impl Tsoracle {
             clients: Shared::new(),
         }
     }
-
-    /// The node that a client was led to.
-    async fn leader_now(&self) -> Option<usize> {
-        let source = self.source();
-        let client = Client::connect(source.endpoints).await.ok()?;
-        client.get_seq(KEY, 1).await.ok()?;
-        let leader = client.cached_leader()?;
-        self.nodes
-            .iter()
-            .position(|node| leader.contains(&node.service.to_string()))
-    }
 }
 
 impl Peer for Tsoracle {
@@ -126,21 +114,15 @@ impl Peer for Tsoracle {
         })
     }
 
-    fn leader(&self) -> Soon<'_, usize> {
+    fn leader_now(&self) -> Pin<Box<dyn Future<Output = Option<usize>> + '_>> {
         Box::pin(async {
-            let deadline = Instant::now() + PATIENCE;
-            loop {
-                if let Some(leader) = self.leader_now().await {
-                    return Ok(leader);
-                }
-                if deadline <= Instant::now() {
-                    return Err(BenchError::NoLeader {
-                        name: "tsoracle".to_owned(),
-                        within: PATIENCE,
-                    });
-                }
-                sleep(POLL_INTERVAL).await;
-            }
+            let source = self.source();
+            let client = Client::connect(source.endpoints).await.ok()?;
+            client.get_seq(KEY, 1).await.ok()?;
+            let leader = client.cached_leader()?;
+            self.nodes
+                .iter()
+                .position(|node| leader.contains(&node.service.to_string()))
         })
     }
 
@@ -151,10 +133,6 @@ impl Peer for Tsoracle {
     /// Its client asks whoever leads, and has to know all nodes for that.
     fn without(&self, _node: usize) -> Option<Arc<dyn Source>> {
         Some(Arc::new(self.source()))
-    }
-
-    fn end_signal(&self) -> Signal {
-        Signal::TERM
     }
 }
 

@@ -9,7 +9,7 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 560.0;
 const LEFT: f64 = 80.0;
 /// The names of the lines stand there.
-const RIGHT: f64 = 300.0;
+const RIGHT: f64 = 330.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 60.0;
 /// Between the names of two lines.
@@ -103,7 +103,8 @@ fn lines(run: &Run) -> Vec<Line> {
             Some((column, rate))
         };
         let points: Vec<_> = workers.into_iter().filter_map(point).collect();
-        if !points.is_empty() {
+        // One point is no line.
+        if 1 < points.len() {
             lines.push(Line {
                 subject,
                 colour,
@@ -116,13 +117,13 @@ fn lines(run: &Run) -> Vec<Line> {
 
 fn grid(svg: &mut String, axes: &Axes, columns: &[f64]) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    let mut rate = 10_f64.powf(axes.rates.0);
-    while rate.log10() <= axes.rates.1 {
-        let y = axes.y(rate);
+    let decades = (0..10).map(|decade| 10_u32.pow(decade));
+    let (least, greatest) = axes.rates;
+    for rate in decades.filter(|rate| (least..=greatest).contains(&f64::from(*rate).log10())) {
+        let y = axes.y(rate.into());
         stroke(svg, [(LEFT, y), (right, y)], "#dddddd", 1);
-        let label = super::figures::number(rate);
+        let label = super::figures::count(rate.into());
         text(svg, (LEFT - 8.0, y + 4.0), "text-anchor=\"end\"", &label);
-        rate *= 10.0;
     }
     for column in columns {
         let x = axes.x(*column);
