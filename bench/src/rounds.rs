@@ -13,7 +13,7 @@ use crate::report::data::{LimitKind, Sample, Work};
 /// Nothing is gained by measuring those as long as a load.
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Measures all of them in turn, and gives them back for what else is asked of them.
+/// Measures all of them in turn.
 ///
 /// # Errors
 /// Where one does not serve, or does not keep its promises.

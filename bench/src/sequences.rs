@@ -34,8 +34,11 @@ const MAKERS: u32 = 16;
 /// # Errors
 /// Where a node does not serve, or a grant is not unique and rising.
 pub(crate) async fn run(bench: &mut Bench, plan: &Plan) -> Result<(), BenchError> {
+    let mut sizes = vec![1, SOME, plan.sequences];
+    sizes.sort_unstable();
+    sizes.dedup();
     let mut tables = Vec::new();
-    for existing in [1, SOME, plan.sequences] {
+    for existing in sizes {
         let directory = bench.directory.join(format!("sequences-{existing}"));
         tables.push((existing, table(plan, &directory, existing).await?));
     }
