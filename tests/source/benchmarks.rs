@@ -19,5 +19,8 @@ fn the_tables_and_the_plot_of_the_benchmarks_are_made_of_the_data_beside_them() 
         include_str!("../../docs/benchmarks.md").contains(&tables),
         "{remade}"
     );
-    assert!(include_str!("../../docs/benchmarks.svg") == plot, "{remade}");
+    assert!(
+        include_str!("../../docs/benchmarks.svg") == plot,
+        "{remade}"
+    );
 }
