@@ -18,49 +18,6 @@ pub(crate) struct GrantPart {
     pub(crate) count: RangeCount,
 }
 
-/// Leases that are one command: 1 to [`GRANT_PARTS_MAX`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<GrantPart>", into = "Vec<GrantPart>")]
-pub(crate) struct GrantParts(Vec<GrantPart>);
-
-impl GrantParts {
-    /// The leases in their order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &GrantPart> {
-        self.0.iter()
-    }
-}
-
-impl From<GrantPart> for GrantParts {
-    fn from(part: GrantPart) -> Self {
-        Self(vec![part])
-    }
-}
-
-impl TryFrom<Vec<GrantPart>> for GrantParts {
-    type Error = GrantPartsError;
-
-    fn try_from(parts: Vec<GrantPart>) -> Result<Self, GrantPartsError> {
-        if (1..=GRANT_PARTS_MAX).contains(&parts.len()) {
-            Ok(Self(parts))
-        } else {
-            Err(GrantPartsError { found: parts.len() })
-        }
-    }
-}
-
-impl From<GrantParts> for Vec<GrantPart> {
-    fn from(parts: GrantParts) -> Self {
-        parts.0
-    }
-}
-
-/// No leases, or too many for one command.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found} leases are not 1 to {GRANT_PARTS_MAX}")]
-pub(crate) struct GrantPartsError {
-    found: usize,
-}
-
 /// A range that a leader took out of a window, for one lease and no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Taken {
@@ -70,7 +27,7 @@ pub(crate) struct Taken {
     pub(crate) range: Range,
 }
 
-/// One lease of several.
+/// One lease of several, with what was taken for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WindowPart {
     /// What is asked for.
@@ -81,20 +38,31 @@ pub(crate) struct WindowPart {
 
 /// Leases that are one command: 1 to [`GRANT_PARTS_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<WindowPart>", into = "Vec<WindowPart>")]
-pub(crate) struct WindowParts(Vec<WindowPart>);
+#[serde(try_from = "Vec<P>", into = "Vec<P>")]
+pub(crate) struct Parts<P: Clone>(Vec<P>);
 
-impl WindowParts {
+/// Those that take what comes next.
+pub(crate) type GrantParts = Parts<GrantPart>;
+/// Those of which some take what was reserved.
+pub(crate) type WindowParts = Parts<WindowPart>;
+
+impl<P: Clone> Parts<P> {
     /// The leases in their order.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &WindowPart> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &P> {
         self.0.iter()
     }
 }
 
-impl TryFrom<Vec<WindowPart>> for WindowParts {
+impl From<GrantPart> for GrantParts {
+    fn from(part: GrantPart) -> Self {
+        Self(vec![part])
+    }
+}
+
+impl<P: Clone> TryFrom<Vec<P>> for Parts<P> {
     type Error = GrantPartsError;
 
-    fn try_from(parts: Vec<WindowPart>) -> Result<Self, GrantPartsError> {
+    fn try_from(parts: Vec<P>) -> Result<Self, GrantPartsError> {
         if (1..=GRANT_PARTS_MAX).contains(&parts.len()) {
             Ok(Self(parts))
         } else {
@@ -103,8 +71,15 @@ impl TryFrom<Vec<WindowPart>> for WindowParts {
     }
 }
 
-impl From<WindowParts> for Vec<WindowPart> {
-    fn from(parts: WindowParts) -> Self {
+impl<P: Clone> From<Parts<P>> for Vec<P> {
+    fn from(parts: Parts<P>) -> Self {
         parts.0
     }
+}
+
+/// No leases, or too many for one command.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{found} leases are not 1 to {GRANT_PARTS_MAX}")]
+pub(crate) struct GrantPartsError {
+    found: usize,
 }

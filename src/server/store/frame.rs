@@ -5,7 +5,8 @@
 
 use crate::server::codec::DecodeError;
 
-const CHECKSUM_LENGTH: usize = 4;
+/// Between the magic text and the body.
+pub(super) const CHECKSUM_LENGTH: usize = 4;
 
 /// Bytes that are not the frame expected.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::database::{CHANGES_BYTES_MAX, Changes, META_BYTES_MAX, MetaKey};
-use super::frame;
+use super::frame::{self, CHECKSUM_LENGTH};
 use super::superblock::{Promised, PromisedFormat};
 use crate::server::codec;
 use crate::server::types::RECORD_BYTES_MAX;
@@ -28,6 +28,8 @@ pub(super) const HALF_BYTES: usize = 1024 * 1024;
 pub(super) const JOURNAL_BYTES: usize = 2 * HALF_BYTES;
 /// Groups begin at pages, so that writing one never touches another.
 const PAGE_BYTES: usize = 4096;
+/// A group's pages, and the bytes of its content, before the content.
+const LENGTHS_BYTES: usize = 8;
 /// What a group takes beside its changes, at most.
 const ENVELOPE_BYTES: usize = 512;
 /// The most bytes of a group's content.
@@ -40,7 +42,7 @@ const _: () = assert!(RECORD_BYTES_MAX + META_BYTES_MAX < CHANGES_BYTES_MAX);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     /// The counter of the slot that it follows.
-    pub(super) slot: u64,
+    slot: u64,
     /// How many groups are between.
     number: u64,
     /// Where in each half.
@@ -111,7 +113,7 @@ impl Place {
             meta: meta.collect(),
         });
         let mut body = Vec::with_capacity(content.len() + PAGE_BYTES);
-        let framed = frame::seal(MAGIC, &[]).len() + 8 + content.len();
+        let framed = MAGIC.len() + CHECKSUM_LENGTH + LENGTHS_BYTES + content.len();
         let pages = framed.div_ceil(PAGE_BYTES);
         for length in [pages, content.len()] {
             body.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
@@ -168,7 +170,7 @@ fn at(
 }
 
 fn decode(bytes: &[u8]) -> Option<(GroupFormat, usize)> {
-    let head = bytes.strip_prefix(MAGIC)?.get(4..)?;
+    let head = bytes.strip_prefix(MAGIC)?.get(CHECKSUM_LENGTH..)?;
     let (pages, head) = head.split_first_chunk::<4>()?;
     let (length, _) = head.split_first_chunk::<4>()?;
     let bytes_used = usize::try_from(u32::from_le_bytes(*pages))
@@ -176,7 +178,7 @@ fn decode(bytes: &[u8]) -> Option<(GroupFormat, usize)> {
         .checked_mul(PAGE_BYTES)?;
     let body = frame::open(MAGIC, bytes.get(..bytes_used)?).ok()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-    let content = body.get(8..)?.get(..length)?;
+    let content = body.get(LENGTHS_BYTES..)?.get(..length)?;
     let group = codec::decode::<GroupFormat, GROUP_BYTES_MAX>(content).ok()?;
     Some((group, bytes_used))
 }
