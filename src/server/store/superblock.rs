@@ -131,14 +131,13 @@ impl Superblock {
     /// [`StoreError`] where it cannot be written.
     pub(super) fn open(path: &Path, read: &Slot, probe: Probe) -> Result<Self, StoreError> {
         let opened = || {
-            let file = File::options().write(true).open(path)?;
-            let length = file.metadata()?.len();
-            if length == SLOTS_BYTES as u64 {
-                // Written, not only reserved: what is written there later changes nothing but these blocks.
-                file.write_all_at(&[0; JOURNAL_BYTES], length)?;
-                file.sync_all()?;
+            if fs::metadata(path)?.len() == SLOTS_BYTES as u64 {
+                // As a whole: a file that a crash left between the two lengths would be damage.
+                let mut bytes = fs::read(path)?;
+                bytes.resize(FILE_BYTES, 0);
+                files::replace(path, &bytes)?;
             }
-            Ok(file)
+            File::options().write(true).open(path)
         };
         Ok(Self {
             file: opened().map_err(StoreError::io("open", path))?,
@@ -251,7 +250,11 @@ pub(super) fn read(path: &Path) -> Result<Slot, StoreError> {
         },
         promised: promised.unwrap_or_else(|| newest.promised.into()),
         groups: changes,
-        counter: newest.counter.max(slot.unwrap_or_default()),
+        // Where the newest slot is spoiled, the next takes its place, and not that of the only whole one.
+        counter: match slot {
+            Some(spoiled) if newest.counter < spoiled => spoiled.saturating_add(1),
+            _ => newest.counter,
+        },
     })
 }
 

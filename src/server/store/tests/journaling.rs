@@ -83,6 +83,16 @@ async fn what_follows_a_slot_that_was_spoiled_later_is_found_behind_the_one_befo
         for slot in 0..2 {
             let copy = copy_of(guard.path());
             damage(copy.path(), slot * SLOT_BYTES);
+            let other = |path: &Path| {
+                let bytes = fs::read(path.join("superblock")).unwrap();
+                let at = (1 - slot) * SLOT_BYTES;
+                bytes[at..at + SLOT_BYTES].to_vec()
+            };
+            let whole = other(copy.path());
+            // Killed: the whole slot is there until the spoiled one is written over.
+            let started = open(copy.path()).unwrap();
+            assert!(other(copy.path()) == whole, "slot {slot}");
+            close(started).await;
             let found = entries_in(copy.path()).await as u64;
             assert_eq!(found, 1 + groups_behind, "slot {slot}");
             // And what is written then is behind the new slot, not between old groups.
