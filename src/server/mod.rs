@@ -338,10 +338,10 @@ impl Node {
 
     fn serve_api(&self) -> Result<(), ServerError> {
         let listener = self.sockets.api.listener()?;
-        let routes = Api::new(Arc::clone(&self.id), self.service.subscribe()).router();
+        let api = Api::new(Arc::clone(&self.id), self.service.subscribe());
         let (http, connections_max) = (self.http.clone(), self.connections_max);
         self.front.spawn(async move {
-            if let Err(error) = api::serve(listener, routes, http, connections_max).await {
+            if let Err(error) = api::serve(listener, api.front(), http, connections_max).await {
                 tracing::error!(%error, "the API's listener ended");
             }
         });

@@ -5,6 +5,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use axum::ServiceExt;
+use axum::extract::Request;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use turmoil::net::{TcpListener, TcpStream};
@@ -80,7 +82,8 @@ impl Machine {
         let (service, service_seen) = watch::channel(None);
         let api = Api::new(Arc::new(OnceLock::from(plan.node)), service_seen);
         let http = Http(bind(API_PORT).await);
-        tasks.spawn(async move { axum::serve(http, api.router()).await.unwrap() });
+        let front = ServiceExt::<Request>::into_make_service(api.front());
+        tasks.spawn(async move { axum::serve(http, front).await.unwrap() });
 
         let formed = consensus::form(&mut dir, &plan, &identity).await;
         let record = formed.map_err(|error| told(&error))?;

@@ -4,14 +4,15 @@
 //! sake of one that does nothing: it takes the place of the one that has done nothing for longest, first of those that
 //! never sent a whole request. Only where every connection waits for an answer the new one is closed, unread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::response::Response;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use futures::task::AtomicWaker;
 use tower_service::Service;
 
 /// All connections of one listener. Clones are of the same listener.
@@ -23,40 +24,28 @@ pub(super) struct Connections {
 #[derive(Debug)]
 struct Shared {
     max: usize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    open: BTreeMap<u64, Open>,
-    /// Those that wait for no answer, in the order in which they have to go.
-    quiet: BTreeSet<Quiet>,
+    /// Asked for when a connection comes and when it goes, never by a request.
+    open: Mutex<BTreeMap<u64, Arc<Client>>>,
     /// Numbers connections, and moments at which one became quiet.
-    last: u64,
+    last: AtomicU64,
 }
 
+/// What is known of the client at the other end.
 #[derive(Debug)]
-struct Open {
-    quiet: Option<Quiet>,
-    end: CancellationToken,
+struct Client {
+    /// The moment since which it waits for no answer, which is later for any that was answered than for those that never
+    /// sent a whole request; or one of the two below.
+    quiet: AtomicU64,
+    /// Wakes whoever reads from it.
+    reader: AtomicWaker,
 }
 
-/// A connection that waits for no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Quiet {
-    history: History,
-    since: u64,
-    id: u64,
-}
-
-/// What is known of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum History {
-    /// It never sent a whole request.
-    Silent,
-    /// It was answered.
-    Answered,
-}
+/// Added to the moment of a client that was answered.
+const ANSWERED: u64 = 1 << 63;
+/// It waits for an answer.
+const WORKS: u64 = u64::MAX;
+/// Another has its place.
+const ENDED: u64 = u64::MAX - 1;
 
 impl Connections {
     /// None yet, and at most so many.
@@ -64,64 +53,68 @@ impl Connections {
         Self {
             shared: Arc::new(Shared {
                 max,
-                state: Mutex::default(),
+                open: Mutex::default(),
+                last: AtomicU64::new(0),
             }),
         }
     }
 
     /// A place for one more, for which a quiet one may have to go; none where all are busy.
     pub(super) fn open(&self) -> Option<Seat> {
-        let mut state = self.shared.state();
-        if self.shared.max <= state.open.len() {
-            let quietest = state.quiet.pop_first()?;
-            if let Some(gone) = state.open.remove(&quietest.id) {
-                gone.end.cancel();
-            }
+        let mut open = self.shared.open();
+        if self.shared.max <= open.len() {
+            let gone = end_quietest(&open)?;
+            open.remove(&gone);
         }
-        state.last += 1;
-        let id = state.last;
-        let end = CancellationToken::new();
-        let open = Open {
-            quiet: None,
-            end: end.clone(),
-        };
-        state.open.insert(id, open);
-        state.rest(id, History::Silent);
-        drop(state);
+        let id = self.shared.next();
+        let client = Arc::new(Client {
+            quiet: AtomicU64::new(id),
+            reader: AtomicWaker::new(),
+        });
+        open.insert(id, Arc::clone(&client));
+        drop(open);
         Some(Seat {
             id,
-            end,
+            client,
             shared: Arc::clone(&self.shared),
         })
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+/// Ends the connection that has to go first.
+fn end_quietest(open: &BTreeMap<u64, Arc<Client>>) -> Option<u64> {
+    loop {
+        let quiet = open.iter().map(|(id, client)| (client.since(), id, client));
+        let quiet = quiet.filter(|(since, _, _)| *since < ENDED);
+        let (since, id, client) = quiet.min_by_key(|(since, _, _)| *since)?;
+        // It may have begun to work meanwhile: then it stays.
+        if client.turn(since, ENDED) {
+            client.reader.wake();
+            return Some(*id);
+        }
     }
 }
 
-impl State {
-    fn rest(&mut self, id: u64, history: History) {
-        self.last += 1;
-        let quiet = Quiet {
-            history,
-            since: self.last,
-            id,
-        };
-        if let Some(open) = self.open.get_mut(&id) {
-            open.quiet = Some(quiet);
-            self.quiet.insert(quiet);
-        }
+impl Shared {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        // Nothing panics while it is changed.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&mut self, id: u64) {
-        let quiet = self.open.get_mut(&id).and_then(|open| open.quiet.take());
-        if let Some(quiet) = quiet {
-            self.quiet.remove(&quiet);
-        }
+    fn next(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl Client {
+    fn since(&self) -> u64 {
+        self.quiet.load(Ordering::Acquire)
+    }
+
+    fn turn(&self, from: u64, to: u64) -> bool {
+        self.quiet
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 }
 
@@ -129,28 +122,35 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Seat {
     id: u64,
-    end: CancellationToken,
+    client: Arc<Client>,
     shared: Arc<Shared>,
 }
 
 impl Seat {
-    /// Resolves when the connection has to go.
-    pub(super) fn ended(&self) -> WaitForCancellationFutureOwned {
-        self.end.clone().cancelled_owned()
+    /// Ready when the connection has to go.
+    pub(super) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
+        self.client.reader.register(context.waker());
+        if self.client.since() == ENDED {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 
     /// The connection waits for an answer as long as the guard lives.
     fn work(self: Arc<Self>) -> Working {
-        self.shared.state().work(self.id);
+        // Only this connection's own task makes it work and rest: where the turn fails, it was ended.
+        let since = self.client.since();
+        if since != ENDED {
+            self.client.turn(since, WORKS);
+        }
         Working { seat: self }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
-        state.work(self.id);
-        state.open.remove(&self.id);
+        self.shared.open().remove(&self.id);
     }
 }
 
@@ -160,8 +160,8 @@ struct Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        let mut state = self.seat.shared.state();
-        state.rest(self.seat.id, History::Answered);
+        let since = ANSWERED | self.seat.shared.next();
+        self.seat.client.turn(WORKS, since);
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn is_ended(seat: &Seat) -> bool {
-        seat.end.is_cancelled()
+        seat.client.since() == ENDED
     }
 
     #[test]
@@ -238,7 +238,6 @@ mod tests {
             drop((working, seat));
         }
 
-        let state = connections.shared.state();
-        assert!(state.open.is_empty() && state.quiet.is_empty(), "{state:?}");
+        assert!(connections.shared.open().is_empty());
     }
 }

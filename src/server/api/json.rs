@@ -12,6 +12,12 @@ use super::error::ApiError;
 
 /// The value that these bytes are.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // Where nothing is wrong, nobody asks for the place.
+    serde_json::from_slice(bytes).or_else(|_wrong| parse_explaining(bytes))
+}
+
+/// The same, which knows the place of what is wrong.
+fn parse_explaining<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let position = match error.path().iter().next() {

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
+use axum::ServiceExt;
+use axum::extract::Request;
 use axum_server::Handle;
 use axum_server::accept::Accept;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::connections::{Connections, Seat, Seated};
+use super::front::Front;
 
 /// Connections at once, where the system lets this process open as many files. A further one takes the place of the one
 /// that is quiet for longest.
@@ -30,13 +31,13 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Serves the routes on the listener until the handle is told to stop, at most so many connections at once.
+/// Serves the API on the listener until the handle is told to stop, at most so many connections at once.
 ///
 /// # Errors
 /// Where the listener cannot be used.
 pub(crate) async fn serve(
     listener: TcpListener,
-    routes: Router,
+    front: Front,
     handle: Handle<SocketAddr>,
     connections_max: usize,
 ) -> io::Result<()> {
@@ -52,7 +53,8 @@ pub(crate) async fn serve(
         .http1()
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES_MAX);
-    server.serve(routes.into_make_service()).await
+    let make = ServiceExt::<Request>::into_make_service(front);
+    server.serve(make).await
 }
 
 /// Gives each connection a seat, which it keeps as long as its stream lives.
@@ -74,9 +76,8 @@ impl<S> Accept<TcpStream, S> for Bounded {
             let seat = Arc::new(seat);
             let stream = Counted {
                 stream,
-                ended: Box::pin(seat.ended()),
                 stalled: None,
-                _seat: Arc::clone(&seat),
+                seat: Arc::clone(&seat),
             };
             Ok((stream, Seated { service, seat }))
         };
@@ -88,10 +89,9 @@ impl<S> Accept<TcpStream, S> for Bounded {
 #[derive(Debug)]
 struct Counted {
     stream: TcpStream,
-    ended: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Runs while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
-    _seat: Arc<Seat>,
+    seat: Arc<Seat>,
 }
 
 impl Counted {
@@ -121,7 +121,7 @@ impl AsyncRead for Counted {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.ended.as_mut().poll(context).is_ready() {
+        if self.seat.poll_ended(context).is_ready() {
             // As if the client had closed it.
             return Poll::Ready(Ok(()));
         }
@@ -164,9 +164,10 @@ impl AsyncWrite for Counted {
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::{Notify, Semaphore};
+    use tokio::sync::{Notify, Semaphore, watch};
     use tokio::task::JoinSet;
     use tokio::time::{Instant, timeout};
 
@@ -200,9 +201,11 @@ mod tests {
             .route("/", get(async || "ok"))
             .route("/slow", get(slow))
             .route("/large", get(async || vec![b'x'; 64 * 1024 * 1024]));
+        let (_node, service) = watch::channel(None);
+        let front = Front::new(super::super::Api::new(Arc::default(), service), routes);
         let mut server = JoinSet::new();
         server.spawn(async move {
-            serve(listener, routes, Handle::new(), connections_max)
+            serve(listener, front, Handle::new(), connections_max)
                 .await
                 .unwrap();
         });

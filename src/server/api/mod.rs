@@ -9,6 +9,7 @@ mod cluster;
 mod connections;
 mod error;
 mod extract;
+mod front;
 #[cfg(all(feature = "cli", any(fuzzing, test)))]
 pub(crate) mod fuzzing;
 mod import;
@@ -24,11 +25,6 @@ mod sequences;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::header::HOST;
-use axum::http::{HeaderName, HeaderValue, Version};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -40,14 +36,12 @@ pub(crate) use self::listener::{CONNECTIONS_MAX, serve};
 use self::bodies::Bodies;
 use self::error::ApiError;
 use self::extract::Consistency;
+use self::front::Front;
 use super::batcher;
 use super::config::AutoCreate;
 use super::consensus::Consensus;
 use super::types::{ClusterId, NodeId};
 use crate::sequence::Table;
-
-/// The header that tells which node answered.
-const NODE_HEADER: HeaderName = HeaderName::from_static("highwater-node");
 
 /// What a node needs to serve requests, once its store is open and Raft runs.
 #[derive(Debug)]
@@ -117,8 +111,13 @@ impl Api {
         }
     }
 
-    /// All routes.
-    pub(crate) fn router(self) -> Router {
+    /// All of it, as connections are served with it.
+    pub(crate) fn front(self) -> Front {
+        let routes = self.clone().routes();
+        Front::new(self, routes)
+    }
+
+    fn routes(self) -> Router {
         Router::new()
             .route(
                 "/v1/sequences/{name}",
@@ -149,8 +148,6 @@ impl Api {
             .route("/readyz", get(cluster::ready))
             .fallback(async || ApiError::UnknownPath)
             .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
-            // One layer: each takes some microseconds of every request.
-            .layer(from_fn_with_state(self.clone(), pass))
             .with_state(self)
     }
 
@@ -171,27 +168,4 @@ impl Api {
             }
         })
     }
-}
-
-/// What every request passes on its way in, and every answer on its way out.
-async fn pass(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let Shared { node, bodies, .. } = &*api.shared;
-    let mut response = match one_host(&request) {
-        Ok(()) => bodies.admit(request, next).await,
-        Err(refusal) => refusal.into_response(),
-    };
-    if let Some(id) = node.get() {
-        let id = HeaderValue::from(id.get());
-        response.headers_mut().insert(NODE_HEADER, id);
-    }
-    response
-}
-
-/// Refuses a request that two readers could take for two hosts' (RFC 9112 §3.2).
-fn one_host(request: &Request) -> Result<(), ApiError> {
-    let count = request.headers().get_all(HOST).iter().count();
-    if request.version() == Version::HTTP_11 && count != 1 {
-        return Err(ApiError::Hosts { count });
-    }
-    Ok(())
 }
