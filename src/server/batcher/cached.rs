@@ -17,6 +17,7 @@ use crate::sequence::{
 use crate::server::consensus::{
     CachedLease, CachedReply, Call, CallError, Consensus, Leader, Reply, TakenFor, left_ms,
 };
+use crate::server::tasks::gather;
 
 /// Leases that wait at a node that does not lead.
 const QUEUE_MAX: usize = 4_096;
@@ -163,12 +164,16 @@ impl Relay {
 
     async fn serve<C: Future<Output = ()>>(mut self, call: impl Fn(Vec<Asked>) -> C) {
         let mut in_flight = FuturesUnordered::new();
+        let mut crowd = 0;
         loop {
             tokio::select! {
                 Some(()) = in_flight.next() => {}
                 first = self.queue.recv(), if in_flight.len() < CALLS_IN_FLIGHT_MAX => {
                     let Some(first) = first else { return };
-                    in_flight.push(call(self.fill(first)));
+                    gather(crowd).await;
+                    let batch = self.fill(first);
+                    crowd = batch.len();
+                    in_flight.push(call(batch));
                 }
             }
         }
@@ -248,7 +253,7 @@ mod tests {
     use super::*;
     use crate::sequence::{Command, RangeCount, Settings};
     use crate::server::consensus::Proposer;
-    use crate::server::tasks::Tasks;
+    use crate::server::tasks::{Tasks, run_until_it_waits};
     use crate::server::types::Member;
 
     fn lease() -> CachedLease {
@@ -282,13 +287,13 @@ mod tests {
         }));
         for _ in 0..CALLS_IN_FLIGHT_MAX - 1 {
             handle.relay.try_send(asked(1)).unwrap();
-            assert!(poll!(&mut serving).is_pending());
+            run_until_it_waits(serving.as_mut()).await;
         }
         for _ in 0..CALL_LEASES_MAX + 10 {
             handle.relay.try_send(asked(1)).unwrap();
         }
 
-        assert!(poll!(&mut serving).is_pending());
+        run_until_it_waits(serving.as_mut()).await;
 
         assert_eq!(*calls.borrow(), [1, CALL_LEASES_MAX]);
         assert_eq!(handle.relay.capacity(), QUEUE_MAX - 10);

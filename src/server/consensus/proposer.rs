@@ -11,7 +11,6 @@ use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResponse;
 use tokio::sync::mpsc;
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Consensus, ForwardReply, Forwarded, Leader};
@@ -19,6 +18,7 @@ use super::{Consensus, ForwardReply, Forwarded, Leader};
 use crate::planted::Bug;
 use crate::sequence::{Applied, Batch, BatchOutcome};
 use crate::server::codec;
+use crate::server::tasks::gather;
 use crate::server::types::{
     BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, Leadership, PROPOSAL_BYTES_MAX, Proposal, TypeConfig,
 };
@@ -35,6 +35,8 @@ pub(crate) struct Proposer {
     queue: mpsc::Receiver<Forwarded>,
     /// A batch that did not fit into the last entry.
     held: Option<Forwarded>,
+    /// How many requests the last entry answered.
+    crowd: usize,
     /// This node's latest leadership, and when it proposed last: what state time is counted from.
     proposed: Option<(Leadership, Instant)>,
 }
@@ -51,6 +53,7 @@ impl Proposer {
             consensus,
             queue,
             held: None,
+            crowd: 0,
             proposed: None,
         }
     }
@@ -59,8 +62,7 @@ impl Proposer {
     /// more of them were no faster, because what waits for the first one shares the second.
     pub(crate) async fn run(mut self) {
         while let Some(first) = self.next().await {
-            // The batches that came with it are read first, and share its entry.
-            yield_now().await;
+            gather(self.crowd).await;
             let group = self.collect(first);
             // While leadership is being handed over nothing new is proposed: whoever asks waits for the next leader.
             let consensus = self.consensus.clone();
@@ -69,7 +71,7 @@ impl Proposer {
                 continue;
             };
             if let Some(staged) = self.stage(group) {
-                staged.serve(&consensus).await;
+                self.crowd = staged.serve(&consensus).await;
             }
         }
     }
@@ -149,25 +151,25 @@ struct Staged {
 }
 
 impl Staged {
-    /// Has the entry committed and gives everyone their outcomes, or the reason why there are none.
-    async fn serve(self, consensus: &Consensus) {
+    /// Has the entry committed and gives everyone their outcomes, or the reason why there are none. How many outcomes there were.
+    async fn serve(self, consensus: &Consensus) -> usize {
         #[cfg(test)]
         if Bug::ReplyBeforeCommit.is_planted() {
-            return self.answer_early(consensus).await;
+            self.answer_early(consensus).await;
+            return 0;
         }
-        let committed = self.commit(consensus).await;
-        match committed {
+        let refusal = match self.commit(consensus).await {
             Ok(applied) if applied.batches.len() == self.group.len() => {
-                for (forwarded, outcome) in self.group.into_iter().zip(applied.batches) {
-                    answer(forwarded, reply(outcome));
-                }
+                return answer_each(self.group, applied.batches);
             }
             Ok(_) => {
                 tracing::error!("an entry was applied without its outcomes");
-                answer_all(self.group, &ForwardReply::Unknown);
+                ForwardReply::Unknown
             }
-            Err(refusal) => answer_all(self.group, &refusal),
-        }
+            Err(refusal) => refusal,
+        };
+        answer_all(self.group, &refusal);
+        0
     }
 
     /// Answers what the entry would come to, and then proposes it.
@@ -285,6 +287,18 @@ fn admit(forwarded: Forwarded, consensus: &Consensus) -> Option<Forwarded> {
 fn answer(forwarded: Forwarded, reply: ForwardReply) {
     // A sender that is gone has given its requests their answer: unknown, at its own deadline.
     drop(forwarded.reply.send(reply));
+}
+
+/// Gives each its outcomes, and counts these.
+fn answer_each(group: Vec<Forwarded>, outcomes: Vec<BatchOutcome>) -> usize {
+    let mut count = 0;
+    for (forwarded, outcome) in group.into_iter().zip(outcomes) {
+        if let BatchOutcome::Applied(answered) = &outcome {
+            count += answered.outcomes.len();
+        }
+        answer(forwarded, reply(outcome));
+    }
+    count
 }
 
 fn answer_all(group: Vec<Forwarded>, reply: &ForwardReply) {

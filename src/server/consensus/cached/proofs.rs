@@ -10,6 +10,7 @@ use tokio::time::Instant;
 #[cfg(test)]
 use crate::planted::Bug;
 use crate::server::consensus::{Consensus, ReadIndexReply};
+use crate::server::tasks::gather;
 use crate::server::types::{Leadership, LogId};
 
 /// Who takes what a proof comes to: by which leadership this node leads, if by any.
@@ -39,11 +40,14 @@ impl Proofs {
 
     /// One round after the other: who asks while one is under way shares the next.
     async fn serve<P: Future<Output = Option<Leadership>>>(self, prove: impl Fn() -> P) {
+        let mut crowd = 0;
         loop {
             self.0.asked.notified().await;
+            gather(crowd).await;
             // They are taken before the round begins. One that had begun when its askers took their values would prove that
             // this node led before that, and another may have granted higher values since.
             let askers = self.take();
+            crowd = askers.len();
             let proved = prove().await;
             if proved.is_some() {
                 *self.last() = Some(Instant::now());
@@ -107,6 +111,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::server::tasks::run_until_it_waits;
 
     #[tokio::test]
     async fn who_asks_while_a_proof_is_under_way_shares_the_next_one() {
@@ -120,7 +125,7 @@ mod tests {
         let mut asks = [(); 3].map(|()| Box::pin(proofs.next()));
         let [first, second, third] = &mut asks;
         assert!(poll!(&mut *first).is_pending());
-        assert!(poll!(&mut serving).is_pending());
+        run_until_it_waits(serving.as_mut()).await;
         let round = begun.try_recv().unwrap();
         for late in [&mut *second, &mut *third] {
             assert!(poll!(late).is_pending());
@@ -128,14 +133,14 @@ mod tests {
 
         let led = Leadership::new(1, 2.into());
         round.send(Some(led)).unwrap();
-        assert!(poll!(&mut serving).is_pending());
+        run_until_it_waits(serving.as_mut()).await;
 
         assert_eq!(first.await, Some(led));
         for late in [&mut *second, &mut *third] {
             assert!(poll!(late).is_pending(), "its round had begun before");
         }
         begun.try_recv().unwrap().send(None).unwrap();
-        assert!(poll!(&mut serving).is_pending());
+        run_until_it_waits(serving.as_mut()).await;
         assert_eq!((second.await, third.await), (None, None));
         assert!(begun.try_recv().is_err(), "they have shared it");
     }
