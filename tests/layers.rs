@@ -20,7 +20,7 @@ sequence  | sequence           | planted
 wire      | wire               | sequence
 history   | history            | sequence
 client    | client             | sequence wire
-node      | server::types server::formats server::codec server::host server::tasks server::config server::telemetry | sequence
+node      | server::types server::formats server::codec server::host server::tasks server::config server::telemetry server::metrics | sequence
 store     | server::store     | guard planted sequence node
 consensus | server::consensus | planted sequence node store
 batcher   | server::batcher   | planted sequence node store consensus

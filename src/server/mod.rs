@@ -13,6 +13,7 @@ mod error;
 pub(crate) mod formats;
 pub(crate) mod host;
 mod joining;
+pub(crate) mod metrics;
 #[cfg(feature = "cli")]
 pub(crate) mod offline;
 mod open_files;
@@ -45,6 +46,7 @@ use self::consensus::{
 };
 use self::engine::Engine;
 pub(crate) use self::error::ServerError;
+use self::metrics::Metrics;
 use self::sockets::Sockets;
 use self::store::{DataDir, FormationRecord, Identity, Space, Store, StoreClosed, StoreFailed};
 use self::tasks::Tasks;
@@ -112,6 +114,7 @@ struct Node {
     connections_max: usize,
     http: axum_server::Handle<SocketAddr>,
     service: watch::Sender<Option<Arc<Service>>>,
+    metrics: Metrics,
     /// Cancelled once the node is asked to end.
     stopping: CancellationToken,
     failed: Option<StoreFailed>,
@@ -144,6 +147,7 @@ impl Node {
             connections_max,
             http: axum_server::Handle::new(),
             service: watch::Sender::new(None),
+            metrics: Metrics::default(),
             stopping: CancellationToken::new(),
             failed: None,
             closed: None,
@@ -192,10 +196,10 @@ impl Node {
         let timing = self.config.timing;
         let consensus = Consensus::build(
             (store.log, store.machine, store.tables, store.log_size, disk),
-            record.node,
             peers,
             timing,
             Retention::with(self.config.snapshot_interval),
+            self.metrics.clone(),
         )
         .await
         .map_err(|error| ServerError::raft(error, self.failed.as_mut(), self.dir.path()))?;
@@ -338,7 +342,11 @@ impl Node {
 
     fn serve_api(&self) -> Result<(), ServerError> {
         let listener = self.sockets.api.listener()?;
-        let api = Api::new(Arc::clone(&self.id), self.service.subscribe());
+        let api = Api::new(
+            Arc::clone(&self.id),
+            self.service.subscribe(),
+            self.metrics.clone(),
+        );
         let (http, connections_max) = (self.http.clone(), self.connections_max);
         self.front.spawn(async move {
             if let Err(error) = api::serve(listener, api.front(), http, connections_max).await {

@@ -163,6 +163,7 @@ async fn a_wrong_method_names_the_right_ones() {
         ("/v1/cluster", &["GET", "HEAD"]),
         ("/livez", &["GET", "HEAD"]),
         ("/readyz", &["GET", "HEAD"]),
+        ("/metrics", &["GET", "HEAD"]),
     ] {
         let all = [
             "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "LIST", "get",

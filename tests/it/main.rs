@@ -46,6 +46,8 @@ mod lone;
 #[cfg(test)]
 mod members;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod migrating;
 #[cfg(test)]
 mod mounts;

@@ -20,6 +20,7 @@ use crate::server::consensus::{
     self, Beginning, Consensus, Listener, LocalNode, Peers, Plan, PlannedMember, Promise, Retention,
 };
 use crate::server::engine::Engine;
+use crate::server::metrics::Metrics;
 use crate::server::store::{DataDir, Disk, FormationRecord, Store, StoreFailed};
 use crate::server::tasks::Tasks;
 use crate::server::types::NodeId;
@@ -80,7 +81,12 @@ impl Machine {
         };
         tasks.spawn(port.serve(bind(PEER_PORT).await));
         let (service, service_seen) = watch::channel(None);
-        let api = Api::new(Arc::new(OnceLock::from(plan.node)), service_seen);
+        let metrics = Metrics::default();
+        let api = Api::new(
+            Arc::new(OnceLock::from(plan.node)),
+            service_seen,
+            metrics.clone(),
+        );
         let http = Http(bind(API_PORT).await);
         let front = ServiceExt::<Request>::into_make_service(api.front());
         tasks.spawn(async move { axum::serve(http, front).await.unwrap() });
@@ -108,10 +114,10 @@ impl Machine {
                 store.log_size,
                 Disk::default(),
             ),
-            record.node,
             Peers::new(local, timing, tasks.clone()),
             timing,
             Retention::with(SnapshotInterval::from_entries(SNAPSHOT_ENTRIES).unwrap()),
+            metrics,
         );
         let consensus = built.await.map_err(|error| told(&error))?;
         let engine = Engine {

@@ -126,6 +126,11 @@ impl ApiError {
         }
     }
 
+    /// What became of the request.
+    pub(super) fn outcome(&self) -> ProblemOutcome {
+        self.kind().outcome
+    }
+
     fn position(&self) -> Option<u32> {
         match self {
             Self::At { position, .. } => Some(*position),

@@ -17,7 +17,8 @@ use crate::sequence::{
 };
 use crate::server::batcher::{Committed, SubmitError};
 use crate::server::config::AutoCreate;
-use crate::wire::{GrantBody, GrantsBody, LeaseBody, LeasePartBody, Number};
+use crate::server::metrics::Loss;
+use crate::wire::{GrantBody, GrantsBody, LeaseBody, LeasePartBody, Number, ProblemOutcome};
 
 /// How often values are taken out of windows for one request. After that it takes what comes next, which nothing can prevent.
 const WINDOW_TRIES: usize = 2;
@@ -188,8 +189,15 @@ impl Service {
             let Some(parts) = self.cached.take(parts, until).await else {
                 break;
             };
+            let taken = parts.iter().filter(|part| part.taken.is_some());
+            let taken = taken.map(|part| u64::from(part.part.count.get())).sum();
             let command = Command::GrantTaken { key, parts, create };
-            let committed = self.submit(command, deadline).await?;
+            let committed = self.submit(command, deadline).await;
+            if grants_nothing(&committed) {
+                let windows = &self.consensus.metrics().windows;
+                windows.lost(Loss::Refused, taken);
+            }
+            let committed = committed?;
             if !matches!(
                 committed.outcome,
                 Outcome::RefusedAt {
@@ -201,6 +209,14 @@ impl Service {
             }
         }
         Ok(None)
+    }
+}
+
+/// Whether nobody can have been granted anything by this command.
+fn grants_nothing(committed: &Result<Committed, ApiError>) -> bool {
+    match committed {
+        Ok(committed) => !matches!(committed.outcome, Outcome::GrantedAll { .. }),
+        Err(error) => error.outcome() == ProblemOutcome::NotApplied,
     }
 }
 

@@ -172,6 +172,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::server::metrics::Metrics;
 
     /// Long enough for any machine.
     const AT_MOST: Duration = Duration::from_secs(20);
@@ -202,7 +203,8 @@ mod tests {
             .route("/slow", get(slow))
             .route("/large", get(async || vec![b'x'; 64 * 1024 * 1024]));
         let (_node, service) = watch::channel(None);
-        let front = Front::new(super::super::Api::new(Arc::default(), service), routes);
+        let api = super::super::Api::new(Arc::default(), service, Metrics::default());
+        let front = Front::new(api, routes);
         let mut server = JoinSet::new();
         server.spawn(async move {
             serve(listener, front, Handle::new(), connections_max)

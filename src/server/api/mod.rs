@@ -19,6 +19,7 @@ mod leases;
 mod level;
 mod listener;
 mod members;
+mod metrics;
 mod reads;
 mod sequences;
 
@@ -40,6 +41,7 @@ use self::front::Front;
 use super::batcher;
 use super::config::AutoCreate;
 use super::consensus::Consensus;
+use super::metrics::Metrics;
 use super::types::{ClusterId, NodeId};
 use crate::sequence::Table;
 
@@ -92,6 +94,7 @@ struct Shared {
     node: Arc<OnceLock<NodeId>>,
     /// Absent until the node has formed and opened its store.
     service: watch::Receiver<Option<Arc<Service>>>,
+    metrics: Metrics,
     bodies: Bodies,
 }
 
@@ -100,10 +103,12 @@ impl Api {
     pub(crate) fn new(
         node: Arc<OnceLock<NodeId>>,
         service: watch::Receiver<Option<Arc<Service>>>,
+        metrics: Metrics,
     ) -> Self {
         let shared = Shared {
             node,
             service,
+            metrics,
             bodies: Bodies::default(),
         };
         Self {
@@ -146,6 +151,7 @@ impl Api {
             .route("/v1/cluster/members/{id}/replace", post(members::replace))
             .route("/livez", get(cluster::live))
             .route("/readyz", get(cluster::ready))
+            .route("/metrics", get(metrics::show))
             .fallback(async || ApiError::UnknownPath)
             .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
             .with_state(self)

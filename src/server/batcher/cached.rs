@@ -253,6 +253,7 @@ mod tests {
     use super::*;
     use crate::sequence::{Command, RangeCount, Settings};
     use crate::server::consensus::Proposer;
+    use crate::server::metrics::Loss;
     use crate::server::tasks::{Tasks, run_until_it_waits};
     use crate::server::types::Member;
 
@@ -356,6 +357,8 @@ mod tests {
             panic!("{replies:?}");
         };
         assert!(1 < grant.range.first(), "I2: {grant:?}");
+        let lost = consensus.metrics().windows.count_lost(&[Loss::Unproved]);
+        assert_eq!(lost, grant.range.first() - 1);
         tasks.stop().await;
     }
 

@@ -291,6 +291,7 @@ mod tests {
     use crate::sequence::{FeatureLevel, RangeCount};
     use crate::server::config::Timing;
     use crate::server::consensus::{Beginning, LocalNode, Peers, Proposer, Retention};
+    use crate::server::metrics::Metrics;
     use crate::server::store::{DataDir, Disk, FormationRecord, Store};
     use crate::server::tasks::Tasks;
     use crate::server::types::{ClusterId, Member, NodeId};
@@ -321,7 +322,8 @@ mod tests {
         let parts = (store.log, store.machine, store.tables, store.log_size, disk);
         let peers = Peers::new(local, Timing::default(), Tasks::default());
         let timing = Timing::default();
-        let built = Consensus::build(parts, node, peers, timing, Retention::default());
+        let (retention, metrics) = (Retention::default(), Metrics::default());
+        let built = Consensus::build(parts, peers, timing, retention, metrics);
         (built.await.unwrap(), directory)
     }
 

@@ -87,6 +87,7 @@ use self::relief::Relief;
 use self::retention::LagLimit;
 use self::transfer::Turn;
 use super::config::Timing;
+use super::metrics::Metrics;
 use super::store::{Disk, LogSize, LogStore, StateMachine, TableReader};
 use super::types::{Leadership, Member, NodeId, TypeConfig};
 use crate::sequence::FeatureLevel;
@@ -122,6 +123,7 @@ pub(crate) struct Consensus {
     relief: Relief,
     reads: Reads,
     cached: Cached,
+    metrics: Metrics,
     /// Held while the members change.
     changing: Arc<Semaphore>,
     /// The latest feature level that this node knows.
@@ -146,16 +148,16 @@ impl Consensus {
     /// [`ConsensusError`] where the settings are refused or the store cannot be read.
     pub(crate) async fn build(
         (log, mut machine, tables, log_size, disk): StoreParts,
-        node: NodeId,
         peers: Peers,
         timing: Timing,
         retention: Retention,
+        metrics: Metrics,
     ) -> Result<Self, ConsensusError> {
         let config = Arc::new(raft_config(timing, retention)?);
         let level_max = machine.level_max();
         let network = peers.network(Some(LagLimit::new(log_size.clone(), retention)));
         machine.hold_log_for_transfers(log_size.clone(), retention.lag.bytes);
-        let raft = Raft::build(node, config, network, log, machine).await?;
+        let raft = Raft::build(peers.node(), config, network, log, machine).await?;
         Ok(Self {
             raft,
             peers,
@@ -168,7 +170,8 @@ impl Consensus {
             turn: Arc::default(),
             relief: Relief::default(),
             reads: Reads::default(),
-            cached: Cached::default(),
+            cached: Cached::new(metrics.windows.clone()),
+            metrics,
             changing: Arc::new(Semaphore::new(1)),
             level_max,
         })
@@ -202,6 +205,11 @@ impl Consensus {
     /// The table as far as this node has applied it.
     pub(crate) fn tables(&self) -> &TableReader {
         &self.tables
+    }
+
+    /// What this node counts.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Who leads, as far as this node knows.

@@ -196,6 +196,11 @@ impl Peers {
         &self.shared.promises
     }
 
+    /// This node.
+    pub(super) fn node(&self) -> NodeId {
+        self.shared.local.node
+    }
+
     /// With what this node's process began.
     pub(super) fn beginning(&self) -> Beginning {
         self.shared.local.beginning

@@ -3,6 +3,7 @@
 //!
 //! That every value is unique, and that values follow the order of requests, is argued in `docs/cached-sequences.md`.
 
+mod line;
 mod proofs;
 mod windows;
 
@@ -13,10 +14,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use self::windows::TakenFor;
+pub(crate) use self::line::TakenFor;
 
+use self::line::{Reply, Told};
 use self::proofs::Proofs;
-use self::windows::{Reply, Taking, Told, Windows, Wish};
+use self::windows::{Taking, Windows, Wish};
 use super::{Consensus, ForwardReply, Forwarded};
 #[cfg(test)]
 use crate::planted::Bug;
@@ -24,6 +26,7 @@ use crate::sequence::{
     Batch, BatchHash, Command, EntryId, Grant, GrantPart, Refusal, SequenceName, SessionId,
 };
 use crate::server::codec;
+use crate::server::metrics::{Loss, WindowMetrics};
 use crate::server::types::Leadership;
 
 /// Reservations of one batch: with the longest names they fit.
@@ -56,7 +59,7 @@ pub(crate) enum CachedReply {
 }
 
 /// A leader's windows, and who waits for a proof. Clones are the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Cached {
     windows: Arc<Mutex<Windows>>,
     wished: Arc<Notify>,
@@ -64,6 +67,15 @@ pub(super) struct Cached {
 }
 
 impl Cached {
+    /// No windows yet, counted here.
+    pub(super) fn new(metrics: WindowMetrics) -> Self {
+        Self {
+            windows: Arc::new(Mutex::new(Windows::new(metrics))),
+            wished: Arc::default(),
+            proofs: Proofs::default(),
+        }
+    }
+
     /// Ends the windows of what these commands change, which are about to be proposed.
     pub(super) fn close(&self, commands: &[Command]) {
         self.windows().close(commands);
@@ -119,9 +131,18 @@ impl Consensus {
             }
             let sequence = &lease.part.sequence;
             tracing::debug!(%sequence, "leadership was not proved, and the values taken are lost");
+            let values = lease.part.count.get().into();
+            self.metrics.windows.lost(Loss::Unproved, values);
             **reply = CachedReply::Unproved;
         }
         replies
+    }
+
+    /// Ends the windows of a leadership that is over. Until this node leads again nothing else does, and how much is lost is not told.
+    pub(crate) fn end_former_windows(&self) {
+        let mut windows = self.cached.windows();
+        // Asked under the lock: what is here then is of no later leadership than what is known now.
+        windows.end_former(self.leadership());
     }
 
     async fn take_all(

@@ -10,24 +10,15 @@ use std::mem;
 
 use tokio::sync::watch;
 
+use super::line::{Line, Reply, Reserving, TakenFor, Told};
 #[cfg(test)]
 use crate::planted::Bug;
-use crate::sequence::{
-    Command, EntryId, Grant, GrantPart, Outcome, Range, RangeCount, Refusal, Reserved, SequenceName,
-};
+use crate::sequence::{Command, EntryId, Grant, GrantPart, RangeCount, SequenceName};
+use crate::server::metrics::{Loss, WindowMetrics};
 use crate::server::types::Leadership;
 
 /// The most sequences that have windows here. Where there are more, those that were not used for longest lose theirs.
 pub(super) const LINES_MAX: usize = 65_536;
-
-/// What values are taken for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum TakenFor {
-    /// They are the answer, once it is proved that the owner still leads.
-    Answer,
-    /// They go into a command, which is applied only if the reservation is the latest one then.
-    Command,
-}
 
 /// What became of the wish for values.
 #[derive(Debug)]
@@ -42,17 +33,6 @@ pub(super) enum Taking {
     NotOwner,
 }
 
-/// What those who wait for a window are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
-    /// Nothing yet.
-    Nothing,
-    /// For a lease of so many values it was refused.
-    Refused(RangeCount, Refusal),
-    /// The disk is full.
-    DiskFull,
-}
-
 /// A reservation to be proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
@@ -61,20 +41,10 @@ pub(super) struct Wish {
     pub(super) count: RangeCount,
 }
 
-/// What became of a reservation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// It is applied by this entry.
-    Applied(EntryId, Outcome),
-    /// It is not, or nobody knows.
-    Lost,
-    /// It is not: the disk is full.
-    DiskFull,
-}
-
 /// All windows of the present leadership.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
+    metrics: WindowMetrics,
     owner: Option<Leadership>,
     /// Used lately.
     lines: BTreeMap<SequenceName, Line>,
@@ -91,34 +61,15 @@ struct Wishes {
     ticket: u64,
 }
 
-/// One sequence's windows: the present one, the next, and the one that is being reserved.
-#[derive(Debug, Default)]
-struct Line {
-    present: Option<Window>,
-    next: Option<Window>,
-    reserving: Option<Reserving>,
-    /// The last was reserved: nothing is left for a next one.
-    is_last: bool,
-}
-
-/// A reservation on its way.
-#[derive(Debug)]
-struct Reserving {
-    ticket: u64,
-    count: RangeCount,
-    told: watch::Sender<Told>,
-}
-
-/// Values that one entry reserved.
-#[derive(Debug)]
-struct Window {
-    entry: EntryId,
-    reserved: Reserved,
-    /// From here on they are free; `None`: none is.
-    free: Option<u64>,
-}
-
 impl Windows {
+    /// None yet, counted here.
+    pub(super) fn new(metrics: WindowMetrics) -> Self {
+        Self {
+            metrics,
+            ..Self::default()
+        }
+    }
+
     /// Takes values for a lease. `is_cached` tells of a sequence that has no window whether it may have one.
     pub(super) fn take(
         &mut self,
@@ -143,7 +94,7 @@ impl Windows {
         let Some(line) = self.lines.get_mut(sequence) else {
             return Taking::NotCached;
         };
-        if let Some((grant, entry)) = line.take(*count, taken_for) {
+        if let Some((grant, entry)) = line.take(*count, taken_for, &self.metrics) {
             // Not for a command: the next reservation would end the window that it is of.
             if taken_for == TakenFor::Answer && line.reserving.is_none() && line.is_low() {
                 line.reserving = Some(self.wishes.add(sequence, RangeCount::ONE));
@@ -169,12 +120,18 @@ impl Windows {
                 continue;
             }
             command.each_closed(|sequence| {
-                drop(
-                    self.lines
-                        .remove(sequence)
-                        .or_else(|| self.older.remove(sequence)),
-                );
+                let lines = [&mut self.lines, &mut self.older].into_iter();
+                let ended = lines.filter_map(|lines| lines.remove(sequence)).next();
+                self.metrics
+                    .lost(Loss::Command, ended.map_or(0, |line| line.free()));
             });
+        }
+    }
+
+    /// Ends all windows but those of the present leadership.
+    pub(super) fn end_former(&mut self, present: Option<Leadership>) {
+        if let Some(owner) = self.owner.filter(|owner| Some(*owner) != present) {
+            self.begin(owner);
         }
     }
 
@@ -195,6 +152,8 @@ impl Windows {
     /// A reservation that was proposed under this leadership has come to its end.
     pub(super) fn settle(&mut self, owner: Leadership, wish: &Wish, reply: Reply) {
         let is_wanted = self.owner == Some(owner) && self.wants(wish);
+        let reserved = reply.reserved();
+        self.metrics.reserved(reserved);
         #[cfg(test)]
         let is_wanted = is_wanted || Bug::LateReservation.is_planted();
         let lines = [&mut self.lines, &mut self.older].into_iter();
@@ -204,9 +163,10 @@ impl Windows {
         let Some(line) = line.filter(|_| is_wanted) else {
             // Whatever it came to, somebody may have been given higher values since.
             tracing::debug!(sequence = %wish.sequence, ?reply, "a reservation came too late");
+            self.metrics.lost(Loss::Late, reserved);
             return;
         };
-        line.settle(reply);
+        line.settle(reply, &self.metrics);
     }
 
     /// A leadership begins with nothing.
@@ -216,23 +176,25 @@ impl Windows {
             self.owner = Some(owner);
             return;
         }
-        let wishes = Wishes {
-            waiting: Vec::new(),
-            ticket: self.wishes.ticket,
-        };
-        *self = Self {
-            owner: Some(owner),
-            wishes,
-            ..Self::default()
-        };
+        let lines = mem::take(&mut self.lines).into_values();
+        let ended = lines.chain(mem::take(&mut self.older).into_values());
+        self.lose(Loss::Leadership, ended);
+        self.wishes.waiting.clear();
+        self.owner = Some(owner);
     }
 
     /// Of two halves the one that was not used for longer goes.
     fn insert(&mut self, sequence: &SequenceName, line: Line) {
         if LINES_MAX / 2 <= self.lines.len() {
-            self.older = mem::take(&mut self.lines);
+            let unused = mem::replace(&mut self.older, mem::take(&mut self.lines));
+            self.lose(Loss::Unused, unused.into_values());
         }
         self.lines.insert(sequence.clone(), line);
+    }
+
+    fn lose(&self, loss: Loss, ended: impl Iterator<Item = Line>) {
+        let free = ended.map(|line| line.free()).fold(0, u64::saturating_add);
+        self.metrics.lost(loss, free);
     }
 
     fn wants(&self, wish: &Wish) -> bool {
@@ -277,94 +239,15 @@ impl Wishes {
     }
 }
 
-impl Line {
-    fn take(&mut self, count: RangeCount, taken_for: TakenFor) -> Option<(Grant, EntryId)> {
-        if taken_for == TakenFor::Command {
-            // Only of the latest reservation the command could be applied.
-            if self.reserving.is_some() {
-                return None;
-            }
-            if let Some(next) = self.next.take() {
-                self.present = Some(next);
-            }
-        }
-        if let Some(given) = self.present.as_mut().and_then(|window| window.take(count)) {
-            return Some(given);
-        }
-        // What is left of the present one is lost, because what comes after has to be higher.
-        let given = self.next.as_mut()?.take(count)?;
-        self.present = self.next.take();
-        Some(given)
-    }
-
-    /// Whether the next window is to be reserved.
-    fn is_low(&self) -> bool {
-        let is_low = self.present.as_ref().is_none_or(Window::is_low);
-        is_low && self.next.is_none() && !self.is_last
-    }
-
-    fn settle(&mut self, reply: Reply) {
-        let count = self.reserving.as_ref().map(|reserving| reserving.count);
-        let told = match reply {
-            Reply::Applied(entry, Outcome::Reserved(reserved)) => {
-                let window = Window {
-                    entry,
-                    reserved,
-                    free: Some(reserved.range.first()),
-                };
-                match &self.present {
-                    Some(_) => self.next = Some(window),
-                    None => self.present = Some(window),
-                }
-                None
-            }
-            Reply::Applied(_, Outcome::Refused(refusal)) => {
-                self.is_last |= matches!(refusal, Refusal::Exhausted { .. });
-                count.map(|count| Told::Refused(count, refusal))
-            }
-            Reply::Applied(..) | Reply::Lost => None,
-            Reply::DiskFull => Some(Told::DiskFull),
-        };
-        // Without a word its end tells all who wait to ask again.
-        if let (Some(reserving), Some(told)) = (self.reserving.take(), told) {
-            reserving.told.send_replace(told);
-        }
-    }
-}
-
-impl Window {
-    fn take(&mut self, count: RangeCount) -> Option<(Grant, EntryId)> {
-        let Reserved {
-            range: whole,
-            id_form,
-            max_lease,
-        } = self.reserved;
-        let range = Range::starting_at(self.free?, count, whole.increment())
-            .filter(|range| range.last() <= whole.last() && count <= max_lease)?;
-        self.free = range
-            .last()
-            .checked_add(whole.increment().get())
-            .filter(|next| *next <= whole.last());
-        Some((Grant { range, id_form }, self.entry))
-    }
-
-    /// Whether less than half of it is free.
-    fn is_low(&self) -> bool {
-        let whole = self.reserved.range;
-        self.free.is_none_or(|free| {
-            let used = (free - whole.first()) / whole.increment();
-            let left = (whole.last() - free) / whole.increment() + 1;
-            left < used
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use openraft::vote::RaftLeaderId as _;
 
+    use super::super::line::values_from;
     use super::*;
-    use crate::sequence::{Changes, GrantParts, IdForm, RequestKey};
+    use crate::sequence::{
+        Changes, GrantParts, IdForm, Outcome, Range, Refusal, RequestKey, Reserved,
+    };
 
     fn name(text: &str) -> SequenceName {
         text.parse().unwrap()
@@ -396,12 +279,31 @@ mod tests {
         Reply::Applied(entry, Outcome::Reserved(reserved))
     }
 
-    /// Windows of node 1 in term 1, which takes from `p`.
-    struct World(Windows);
+    /// Windows of node 1 in term 1, which takes from `p`. All that they reserve is given, lost or free.
+    struct World(Windows, u64);
+
+    impl Drop for World {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                let Self(
+                    Windows {
+                        metrics,
+                        lines,
+                        older,
+                        ..
+                    },
+                    given,
+                ) = self;
+                let free: u64 = lines.values().chain(older.values()).map(Line::free).sum();
+                let lost = metrics.count_lost(&Loss::ALL);
+                assert_eq!(metrics.count_reserved(), *given + lost + free);
+            }
+        }
+    }
 
     impl World {
         fn new() -> Self {
-            Self(Windows::default())
+            Self(Windows::default(), 0)
         }
 
         /// With a window of these values, of the entry 5.
@@ -413,7 +315,17 @@ mod tests {
         }
 
         fn take_by(&mut self, owner: Leadership, of: u32, taken_for: TakenFor) -> Taking {
-            self.0.take(owner, &part(of), taken_for, || true)
+            let taking = self.0.take(owner, &part(of), taken_for, || true);
+            if let Taking::Given(grant, _) = &taking {
+                self.1 += values_from(grant.range.first(), grant.range);
+            }
+            taking
+        }
+
+        #[track_caller]
+        fn has_lost(&self, loss: Loss, values: u64) {
+            assert_eq!(self.0.metrics.count_lost(&[loss]), values);
+            assert_eq!(self.0.metrics.count_lost(&Loss::ALL), values, "{loss:?}");
         }
 
         fn take(&mut self, of: u32, taken_for: TakenFor) -> Taking {
@@ -517,6 +429,7 @@ mod tests {
 
         assert_eq!(world.given(3), (11, 13, 6));
         assert_eq!(world.given(2), (14, 15, 6), "I2: 9 and 10 are below");
+        world.has_lost(Loss::Remainder, 2);
     }
 
     #[test]
@@ -612,6 +525,7 @@ mod tests {
             let told = world.waits(1);
             drop(told);
             assert_eq!(world.wish().count, count(1), "{command:?}");
+            world.has_lost(Loss::Command, 100);
         }
     }
 
@@ -636,6 +550,7 @@ mod tests {
         let _waits = world.waits(1);
         world.reserve(reserved(7, 1_001, 1_100));
         assert_eq!(world.given(1), (1_001, 1_001, 7));
+        world.has_lost(Loss::Late, 100);
     }
 
     #[test]
@@ -650,7 +565,45 @@ mod tests {
             // And who still believes in the earlier one gets nothing.
             let taking = world.take(1, TakenFor::Answer);
             assert!(matches!(taking, Taking::NotOwner), "{taking:?}");
+            world.has_lost(Loss::Leadership, 99);
         }
+    }
+
+    #[test]
+    fn the_windows_of_a_leadership_that_is_over_end_without_a_lease() {
+        for present in [None, Some(leadership(2, 2)), Some(leadership(3, 1))] {
+            let mut world = World::with(1, 100);
+            world.0.end_former(Some(leadership(1, 1)));
+            assert_eq!(world.given(1), (1, 1, 5));
+
+            world.0.end_former(present);
+
+            world.has_lost(Loss::Leadership, 99);
+            drop(world.waits(1));
+        }
+    }
+
+    #[test]
+    fn who_fits_into_neither_window_has_the_second_one_lost() {
+        let mut world = World::with(1, 10);
+        world.given(8);
+        world.reserve(reserved(6, 11, 20));
+        drop(world.waits(12));
+
+        world.reserve(reserved(7, 21, 40));
+
+        world.has_lost(Loss::Remainder, 10);
+        assert_eq!(world.given(2), (9, 10, 5));
+        assert_eq!(world.given(12), (21, 32, 7));
+    }
+
+    #[test]
+    fn windows_of_the_most_values_are_counted_and_not_overflown() {
+        let mut world = World::with(0, u64::MAX);
+
+        world.0.close(&[advance(1)]);
+
+        world.has_lost(Loss::Command, u64::MAX);
     }
 
     #[test]
@@ -722,6 +675,7 @@ mod tests {
         };
         (LINES_MAX / 2..2 * LINES_MAX).for_each(&mut take);
 
+        world.has_lost(Loss::Unused, 99);
         drop(world.waits(1));
     }
 

@@ -16,6 +16,7 @@ use crate::sequence::{Command, FeatureLevel, RangeCount, SequenceName, Settings}
 use crate::server::codec;
 use crate::server::consensus::protocol::ForwardReply;
 use crate::server::consensus::{Consensus, Inbound, Leader, Proposer, Retention};
+use crate::server::metrics::Metrics;
 use crate::server::store::{
     self, DataDir, LogSize, Probe, Pulse, Space, Store, StoreClosed, Stretch,
 };
@@ -168,7 +169,7 @@ impl Place {
         let log_size = store.log_size.clone();
         let disk = store::Disk::new(Space::of(&dir).unwrap(), self.floor, Pulse::default());
         let parts = (store.log, store.machine, store.tables, store.log_size, disk);
-        let built = Consensus::build(parts, self.node, peers, timing, retention);
+        let built = Consensus::build(parts, peers, timing, retention, Metrics::default());
         let consensus = built.await.unwrap();
         let (proposals, queue) = Proposer::queue();
         tasks.spawn(Proposer::new(consensus.clone(), queue).run());
