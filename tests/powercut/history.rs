@@ -1,6 +1,7 @@
 //! What the workers asked and were told, and what a disk therefore owes them.
 //!
-//! Each worker has a sequence of its own and asks for one thing at a time, so it knows how high the mark can be. Times
+//! Each worker has a sequence of its own and asks for one thing at a time, so it knows how high the mark can be: of a sequence with
+//! a cache higher than what was granted, by what was reserved, and never lower. Times
 //! are CLOCK_MONOTONIC, the recorder's clock too.
 
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ pub(crate) struct Step {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) received_ns: u64,
-    /// The mark that it led to.
+    /// The value or mark that it told of.
     pub(crate) high: u64,
     /// The term in which it was granted and the log index of that, where the answer tells.
     pub(crate) term: Option<u64>,

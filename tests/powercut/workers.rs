@@ -1,4 +1,5 @@
-//! Load: workers that lease and advance, each on a sequence of its own, and note what they asked and were told.
+//! Load: workers that lease, advance and read, each on a sequence of its own, and note what they asked and were told. One of the
+//! sequences has a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,14 @@ use crate::history::{Answer, History, Step, now_ns};
 use crate::lone;
 
 const WORKERS: u64 = 3;
+/// Which worker's sequence has a cache.
+const CACHED: u64 = 2;
+/// So many values, which a few leases use up.
+const CACHE: u64 = 200;
+/// More windows than one request can have reserved: one for itself and the next, by each leader that it is sent to.
+const WINDOWS_PER_REQUEST: u64 = 8;
+/// No more windows are above a value that was granted: its own, the next, and one on its way to the log.
+const WINDOWS_ABOVE: u64 = 3;
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -43,8 +52,11 @@ impl Workers {
                 urls: urls.to_vec(),
                 turn: usize::try_from(number).unwrap(),
                 sequence: format!("s{number}"),
+                cache: if number == CACHED { CACHE } else { 0 },
                 random: StdRng::seed_from_u64(seed * WORKERS + number),
+                high_told: 0,
                 high_asked: 0,
+                unanswered: 0,
                 log: Arc::clone(&workers.log),
                 history: Arc::clone(&workers.history),
             };
@@ -108,25 +120,36 @@ struct Worker {
     /// Which node is asked next.
     turn: usize,
     sequence: String,
+    cache: u64,
     random: StdRng,
+    /// The highest value or mark that an answer told of.
+    high_told: u64,
+    /// What the mark is at most.
     high_asked: u64,
+    /// By how much those requests may have raised it, or raise it yet, that were not answered.
+    unanswered: u64,
     log: Arc<LogGrowth>,
     history: Arc<Mutex<History>>,
 }
 
 impl Worker {
     async fn run(mut self) {
-        while self.ask(Self::create).await.is_none() {
+        while self.ask(0, self.create()).await.is_none() {
             self.wait_for_the_next_node().await;
         }
         loop {
             let count = self.random.random_range(1..=50);
-            self.high_asked += count;
-            let answer = if self.random.random_bool(0.1) {
-                self.ask(|worker| worker.advance(worker.high_asked)).await
-            } else {
-                self.ask(|worker| worker.lease(count)).await
+            let (raise, request) = match self.random.random_range(0..10) {
+                0 => (count, self.advance(self.high_told + count)),
+                1 => (0, self.show()),
+                2 => {
+                    let key = self.random.random::<u64>().to_string();
+                    let lease = self.lease(count).header("Idempotency-Key", key);
+                    (count, lease)
+                }
+                _ => (count, self.lease(count)),
             };
+            let answer = self.ask(raise, request).await;
             match answer.map(|body| body["index"].as_u64()) {
                 Some(Some(index)) => self.log.see(index),
                 Some(None) => {}
@@ -141,7 +164,12 @@ impl Worker {
     }
 
     fn create(&self) -> reqwest::RequestBuilder {
-        self.http.put(self.url("")).json(&json!({}))
+        let settings = json!({ "cache": self.cache });
+        self.http.put(self.url("")).json(&settings)
+    }
+
+    fn show(&self) -> reqwest::RequestBuilder {
+        self.http.get(self.url(""))
     }
 
     fn lease(&self, count: u64) -> reqwest::RequestBuilder {
@@ -159,21 +187,34 @@ impl Worker {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 
-    /// Sends a request and notes it, with its answer where it was acknowledged.
-    async fn ask(&mut self, request: impl Fn(&Self) -> reqwest::RequestBuilder) -> Option<Value> {
+    /// Sends a request that raises the mark by so much at most, beside what is reserved for it, and notes it, with its answer where
+    /// it was acknowledged.
+    async fn ask(&mut self, raise: u64, request: reqwest::RequestBuilder) -> Option<Value> {
+        let raise = raise + WINDOWS_PER_REQUEST * self.cache;
+        self.high_asked += raise;
+        self.unanswered += raise;
         let step = self.note(Step {
             sent_ns: now_ns(),
             high_asked: self.high_asked,
             answer: None,
         });
-        let answer = request(self).send().await.ok()?;
+        let answer = request.send().await;
+        if answer.as_ref().is_err_and(reqwest::Error::is_connect) {
+            // Nobody was asked.
+            self.high_asked -= raise;
+            self.unanswered -= raise;
+        }
+        let answer = answer.ok()?;
         if !answer.status().is_success() {
             return None;
         }
         let body: Value = answer.json().await.ok()?;
         let high = body.get("last").unwrap_or(&body["high"]);
         let high = high.as_u64().unwrap_or_default();
-        self.high_asked = self.high_asked.max(high);
+        self.high_told = self.high_told.max(high);
+        self.unanswered -= raise;
+        // Only this worker's requests raise the mark.
+        self.high_asked = high + WINDOWS_ABOVE * self.cache + self.unanswered;
         let mut history = self.history.lock().unwrap();
         history.steps.get_mut(&self.sequence).unwrap()[step].answer = Some(Answer {
             received_ns: now_ns(),
