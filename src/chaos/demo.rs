@@ -24,7 +24,8 @@ use crate::history::{Checker, GapRule, LeaseOutcome, Line, Operation, Report, So
 use crate::sequence::{RangeCount, SequenceName};
 use crate::wire::CreateBody;
 
-const SEQUENCE: &str = "demo";
+/// Each with its cache: half of the workers lease from each.
+const SEQUENCES: [(&str, u64); 2] = [("demo", 0), ("demo-cached", 100)];
 const SEQUENCE_START: u64 = 1;
 const WORKERS: usize = 8;
 /// A first start forms the cluster; a restart replays a log. Both take well under a second on a quiet machine.
@@ -180,10 +181,10 @@ impl Run<'_> {
         ));
         cluster.start_all()?;
         cluster.all_ready(READY_WITHIN).await?;
-        let sequence = create_sequence(&cluster).await?;
-        self.read_first(&cluster, &sequence).await?;
+        let sequences = create_sequences(&cluster).await?;
+        self.read_first(&cluster, &sequences).await?;
         let stop = CancellationToken::new();
-        let mut workers = self.start_workers(&cluster, &sequence, &stop)?;
+        let mut workers = self.start_workers(&cluster, &sequences, &stop)?;
         self.say(format_args!(
             "{WORKERS} workers lease from all nodes for {:?}",
             self.plan.duration
@@ -197,7 +198,7 @@ impl Run<'_> {
         while !workers.is_empty() {
             joined(&mut workers).await?;
         }
-        self.finish(&mut cluster, &sequence).await?;
+        self.finish(&mut cluster, &sequences).await?;
         cluster.stop_all(STOP_WITHIN).await
     }
 
@@ -205,25 +206,27 @@ impl Run<'_> {
     async fn read_first(
         &self,
         cluster: &LocalCluster,
-        sequence: &SequenceName,
+        sequences: &[SequenceName],
     ) -> Result<(), HarnessError> {
         let urls = cluster.urls();
-        let first = Worker::new("first".to_owned(), (1, &urls), sequence, &self.lines)?;
-        let step = "the first mark";
-        let read = first.read().await;
-        read.map_err(|source| HarnessError::Call { step, source })?;
+        for sequence in sequences {
+            let first = Worker::new("first".to_owned(), (1, &urls), sequence, &self.lines)?;
+            let step = "the first mark";
+            let read = first.read().await;
+            read.map_err(|source| HarnessError::Call { step, source })?;
+        }
         Ok(())
     }
 
     fn start_workers(
         &self,
         cluster: &LocalCluster,
-        sequence: &SequenceName,
+        sequences: &[SequenceName],
         stop: &CancellationToken,
     ) -> Result<JoinSet<Result<(), HarnessError>>, HarnessError> {
         let urls = cluster.urls();
         let mut workers = JoinSet::new();
-        for number in 1..=WORKERS {
+        for (number, sequence) in (1..=WORKERS).zip(sequences.iter().cycle()) {
             let worker = Worker::new(format!("w{number}"), (1, &urls), sequence, &self.lines)?;
             workers.spawn(worker.run(stop.clone()));
         }
@@ -260,28 +263,33 @@ impl Run<'_> {
     async fn finish(
         &self,
         cluster: &mut LocalCluster,
-        sequence: &SequenceName,
+        sequences: &[SequenceName],
     ) -> Result<(), HarnessError> {
-        self.say("workers stopped; one more lease from each node");
+        self.say("workers stopped; one more lease of each kind from each node");
         cluster.start_all()?;
         cluster.all_ready(READY_WITHIN).await?;
         let urls = cluster.urls();
         let mut last = None;
-        for (id, url) in cluster.ids().into_iter().zip(urls.chunks(1)) {
-            let worker = Worker::new(format!("last-{id}"), (id, url), sequence, &self.lines)?;
-            let leased = worker.lease(RangeCount::ONE).await;
-            let step = "the last lease at a node";
-            last = Some(leased.map_err(|source| HarnessError::Call { step, source })?);
+        for sequence in sequences {
+            for (id, url) in cluster.ids().into_iter().zip(urls.chunks(1)) {
+                let worker = Worker::new(format!("last-{id}"), (id, url), sequence, &self.lines)?;
+                let leased = worker.lease(RangeCount::ONE).await;
+                let step = "the last lease at a node";
+                let grant = leased.map_err(|source| HarnessError::Call { step, source })?;
+                last = Some((grant, sequence));
+            }
         }
-        if let (Plant::Duplicate, Some(grant)) = (self.plan.plant, last) {
+        if let (Plant::Duplicate, Some((grant, sequence))) = (self.plan.plant, last) {
             self.say("planting a duplicate: the last grant is recorded a second time");
             // The recorder lives as long as this sender.
             drop(self.lines.send(duplicate_of(&grant, sequence)).await);
         }
-        let last = Worker::new("last".to_owned(), (1, &urls), sequence, &self.lines)?;
-        let step = "the final mark";
-        let read = last.read_finally().await;
-        read.map_err(|source| HarnessError::Call { step, source })?;
+        for sequence in sequences {
+            let last = Worker::new("last".to_owned(), (1, &urls), sequence, &self.lines)?;
+            let step = "the final mark";
+            let read = last.read_finally().await;
+            read.map_err(|source| HarnessError::Call { step, source })?;
+        }
         Ok(())
     }
 
@@ -306,21 +314,26 @@ impl Run<'_> {
     }
 }
 
-async fn create_sequence(cluster: &LocalCluster) -> Result<SequenceName, HarnessError> {
-    let step = "the demo's sequence cannot be created";
+async fn create_sequences(cluster: &LocalCluster) -> Result<Vec<SequenceName>, HarnessError> {
+    let step = "the demo's sequences cannot be created";
     let client = Client::builder()
         .nodes(cluster.urls())
         .deadline(READY_WITHIN)
         .build()?;
-    let settings = CreateBody {
-        start: Some(SEQUENCE_START.into()),
-        ..CreateBody::default()
-    };
-    #[expect(clippy::expect_used, reason = "a constant that every run parses")]
-    let name: SequenceName = SEQUENCE.parse().expect("a sequence name");
-    let created = client.create_sequence(&name, &settings).await;
-    created.map_err(|source| HarnessError::Call { step, source })?;
-    Ok(name)
+    let mut sequences = Vec::new();
+    for (name, cache) in SEQUENCES {
+        let settings = CreateBody {
+            start: Some(SEQUENCE_START.into()),
+            cache: Some(cache.into()),
+            ..CreateBody::default()
+        };
+        #[expect(clippy::expect_used, reason = "a constant that every run parses")]
+        let name: SequenceName = name.parse().expect("a sequence name");
+        let created = client.create_sequence(&name, &settings).await;
+        created.map_err(|source| HarnessError::Call { step, source })?;
+        sequences.push(name);
+    }
+    Ok(sequences)
 }
 
 /// The leader first, then as many others as the cluster can lose with it.
