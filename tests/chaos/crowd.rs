@@ -31,7 +31,25 @@ pub(crate) fn values(taken: &[Taken]) -> Vec<u64> {
     taken.iter().map(|taken| taken.value).collect()
 }
 
-/// A running crowd. It leases from the sequence `p`.
+/// Every value was given once (I1), and is above those that had come before it was asked for (I2).
+pub(crate) fn check_order(mut taken: Vec<Taken>) {
+    let mut by_answer: Vec<(Instant, u64)> = taken.iter().map(|one| (one.at, one.value)).collect();
+    by_answer.sort_unstable();
+    let mut answered = by_answer.into_iter().peekable();
+    let mut highest = 0;
+    taken.sort_unstable_by_key(|one| one.at - one.after);
+    for one in &taken {
+        while let Some((_, value)) = answered.next_if(|(at, _)| *at < one.at - one.after) {
+            highest = highest.max(value);
+        }
+        assert!(highest < one.value, "I2: {one:?} comes after {highest}");
+    }
+    let mut values = values(&taken);
+    values.sort_unstable();
+    assert!(values.is_sorted_by(|one, next| one < next), "I1");
+}
+
+/// A running crowd. It leases from one sequence.
 pub(crate) struct Crowd {
     stop: CancellationToken,
     granted: Arc<AtomicU64>,
@@ -39,8 +57,17 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// So many of them at each of these nodes.
+    /// So many of them at each of these nodes, for values of the sequence `p`.
     pub(crate) fn at(urls: &[String], each: usize) -> Self {
+        Self::of("p", urls, each)
+    }
+
+    /// The same, for values of the cached sequence of [`World::with_cached`](crate::world::World::with_cached).
+    pub(crate) fn of_cached(urls: &[String], each: usize) -> Self {
+        Self::of("cached", urls, each)
+    }
+
+    fn of(sequence: &'static str, urls: &[String], each: usize) -> Self {
         let mut crowd = Self {
             stop: CancellationToken::new(),
             granted: Arc::default(),
@@ -48,7 +75,9 @@ impl Crowd {
         };
         for url in urls.iter().flat_map(|url| vec![url; each]) {
             let (stop, granted) = (crowd.stop.clone(), Arc::clone(&crowd.granted));
-            crowd.leasing.spawn(lease_until(stop, url.clone(), granted));
+            crowd
+                .leasing
+                .spawn(lease_until(stop, (sequence, url.clone()), granted));
         }
         crowd
     }
@@ -75,14 +104,18 @@ impl Crowd {
     }
 }
 
-async fn lease_until(stop: CancellationToken, url: String, granted: Arc<AtomicU64>) -> Vec<Taken> {
+async fn lease_until(
+    stop: CancellationToken,
+    (sequence, url): (&str, String),
+    granted: Arc<AtomicU64>,
+) -> Vec<Taken> {
     let mut connection = Connection::open(&url).await.unwrap();
     let mut taken: Vec<Taken> = Vec::new();
     while !stop.is_cancelled() {
         // Longer than any of this takes.
-        let path = "/v1/sequences/p/leases?timeout=60s";
+        let path = format!("/v1/sequences/{sequence}/leases?timeout=60s");
         let asked = Instant::now();
-        let answer = connection.ask("POST", path, "").await.unwrap();
+        let answer = connection.ask("POST", &path, "").await.unwrap();
         let said = String::from_utf8_lossy(&answer.body);
         assert_eq!(answer.status, 201, "{url}: {said}");
         let grant: GrantBody = serde_json::from_slice(&answer.body).unwrap();

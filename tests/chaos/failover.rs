@@ -17,8 +17,8 @@ use crate::pauses::{Pauses, tell};
 use crate::settings::setting;
 use crate::world::{PATIENCE, World, proxy_before};
 
-/// Connections at each node that lives on.
-const EACH: usize = 32;
+/// Connections at each node that lives on, for values of each sequence.
+const EACH: usize = 16;
 
 /// The longest pause between two grants of which the second came after this moment.
 fn longest_pause(taken: &[Taken], since: Instant) -> Duration {
@@ -31,26 +31,86 @@ fn longest_pause(taken: &[Taken], since: Instant) -> Duration {
         .expect("grants went on")
 }
 
+/// A crowd for each kind of sequence: `p`, and the cached one.
+struct Crowds([Crowd; 2]);
+
+impl Crowds {
+    /// So many of each at each of these nodes.
+    fn at(urls: &[String], each: usize) -> Self {
+        Self([Crowd::at(urls, each), Crowd::of_cached(urls, each)])
+    }
+
+    /// Waits for so many more grants of each.
+    async fn wait_until_granted(&self, more: u64) {
+        let [plain, cached] = &self.0;
+        tokio::join!(
+            plain.wait_until_granted(more),
+            cached.wait_until_granted(more)
+        );
+    }
+
+    async fn leave(self) -> [Vec<Taken>; 2] {
+        let [plain, cached] = self.0;
+        let (plain, cached) = tokio::join!(plain.leave(), cached.leave());
+        [plain, cached]
+    }
+}
+
+/// What crowds got in many rounds.
+#[derive(Default)]
+struct Seen {
+    taken: [Vec<Taken>; 2],
+    pauses: [Pauses; 2],
+}
+
+impl Seen {
+    fn take(&mut self, taken: [Vec<Taken>; 2]) {
+        for (all, more) in self.taken.iter_mut().zip(taken) {
+            all.extend(more);
+        }
+    }
+
+    fn pauses(&mut self, taken: &[Vec<Taken>; 2], since: Instant) {
+        for (pauses, taken) in self.pauses.iter_mut().zip(taken) {
+            pauses.0.push(longest_pause(taken, since));
+        }
+    }
+
+    /// Of `p` no value is missing; what a leader had reserved of the other is.
+    async fn check(&mut self, world: &World) {
+        let [plain, cached] = std::mem::take(&mut self.taken);
+        world.check(crowd::values(&plain)).await;
+        crowd::check_order(plain);
+        crowd::check_order(cached);
+    }
+
+    fn tell(&self, what: &str, variable: &str) {
+        let [plain, cached] = &self.pauses;
+        plain.tell(what, variable);
+        cached.tell(&format!("{what}, of a cached sequence"), variable);
+    }
+}
+
 // KanishJebaMathewM/Truxify#10682: what may have been appended is sent again, and applied once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_costs_those_at_other_nodes_a_pause_and_no_error() {
-    let mut world = World::new().await;
-    let (mut pauses, mut values) = (Pauses::default(), Vec::new());
+    let mut world = World::with_cached().await;
+    let mut seen = Seen::default();
     for _ in 0..setting("FAILOVER_KILLS").unwrap_or(2) {
         let leader = world.leader().await;
-        let crowd = Crowd::at(&world.cluster.urls_without(leader), EACH);
-        crowd.wait_until_granted(500).await;
+        let crowds = Crowds::at(&world.cluster.urls_without(leader), EACH);
+        crowds.wait_until_granted(250).await;
         let gone = Instant::now();
         world.cluster.kill(&[leader]).await.unwrap();
-        crowd.wait_until_granted(500).await;
-        let taken = crowd.leave().await;
-        pauses.0.push(longest_pause(&taken, gone));
-        values.extend(crowd::values(&taken));
+        crowds.wait_until_granted(250).await;
+        let taken = crowds.leave().await;
+        seen.pauses(&taken, gone);
+        seen.take(taken);
         world.restart().await;
     }
 
-    world.check(values).await;
-    pauses.tell("leader killed", "FAILOVER_KILL_LIMITS");
+    seen.check(&world).await;
+    seen.tell("leader killed", "FAILOVER_KILL_LIMITS");
 }
 
 /// How often a leader may be deposed before it is told to stop.
@@ -59,22 +119,22 @@ const DEPOSED_MAX: u32 = 3;
 // rqlite/rqlite#1132, tikv/pd#3734: who is asked to end hands over first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_told_to_stop_costs_those_at_other_nodes_next_to_nothing() {
-    let mut world = World::new().await;
-    let (mut pauses, mut values) = (Pauses::default(), Vec::new());
+    let mut world = World::with_cached().await;
+    let mut seen = Seen::default();
     let mut stops = setting("FAILOVER_STOPS").unwrap_or(2);
     let mut deposed = 0;
     while 0 < stops {
         let leader = world.leader().await;
-        let crowd = Crowd::at(&world.cluster.urls_without(leader), EACH);
-        crowd.wait_until_granted(500).await;
+        let crowds = Crowds::at(&world.cluster.urls_without(leader), EACH);
+        crowds.wait_until_granted(250).await;
         let (told, before) = (Instant::now(), world.log_of(leader).len());
         let ended = world.cluster.terminate(&[leader], PATIENCE).await.unwrap();
         assert!(ended.iter().all(std::process::ExitStatus::success));
         let said = world.log_of(leader).split_off(before);
-        crowd.wait_until_granted(500).await;
-        let taken = crowd.leave().await;
+        crowds.wait_until_granted(250).await;
+        let taken = crowds.leave().await;
         if said.contains("leadership handed over before this node ends") {
-            pauses.0.push(longest_pause(&taken, told));
+            seen.pauses(&taken, told);
             stops -= 1;
         } else {
             // On a busy machine there may have been an election in between. It has nothing to hand over then.
@@ -82,12 +142,12 @@ async fn a_leader_that_is_told_to_stop_costs_those_at_other_nodes_next_to_nothin
             assert!(!said.contains("leadership not handed over"), "{said}");
             assert!(deposed <= DEPOSED_MAX, "{said}");
         }
-        values.extend(crowd::values(&taken));
+        seen.take(taken);
         world.restart().await;
     }
 
-    world.check(values).await;
-    pauses.tell("leader told to stop", "FAILOVER_STOP_LIMITS");
+    seen.check(&world).await;
+    seen.tell("leader told to stop", "FAILOVER_STOP_LIMITS");
 }
 
 /// Workers with the library, of all nodes, until told to stop. None of them may get an error.
@@ -241,24 +301,25 @@ async fn wait_while_it_stands(millis: u64) {
 // tikv/pd#1661: it stands still between a request and its answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_stood_still_grants_nothing_that_was_granted_meanwhile() {
-    let mut world = World::new().await;
-    let crowd = Crowd::at(&world.cluster.urls(), 16);
+    let mut world = World::with_cached().await;
+    let crowds = Crowds::at(&world.cluster.urls(), 8);
     for millis in standstills() {
         let leader = world.leader().await;
-        crowd.wait_until_granted(200).await;
+        crowds.wait_until_granted(100).await;
         world.cluster.freeze(leader, PATIENCE).await.unwrap();
         wait_while_it_stands(millis).await;
-        crowd.wait_until_granted(200).await;
+        crowds.wait_until_granted(100).await;
         world.cluster.thaw(leader).unwrap();
         world.all_ready().await;
         // What it had proposed was answered by another meanwhile, and it sends that once more as the leader it is again.
         let led = world.client().transfer_leader(Some(leader)).await;
         assert_eq!(led.unwrap().leader, leader);
-        crowd.wait_until_granted(200).await;
+        crowds.wait_until_granted(100).await;
     }
 
-    let taken = crowd.leave().await;
-    world.check(crowd::values(&taken)).await;
+    let mut seen = Seen::default();
+    seen.take(crowds.leave().await);
+    seen.check(&world).await;
 }
 
 /// Latencies of one kind of time.

@@ -23,12 +23,13 @@ async fn transfer(url: &str, body: &Value) -> (RawAnswer, Value) {
 // tikv/pd#3303: leadership goes round, and values only rise.
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_goes_to_whom_it_is_asked_to_go_under_load_whichever_node_is_asked() {
-    let mut world = World::new().await;
+    let mut world = World::with_cached().await;
     let urls = world.cluster.urls();
-    let crowd = Crowd::at(&urls, 4);
+    let (crowd, of_cached) = (Crowd::at(&urls, 4), Crowd::of_cached(&urls, 4));
 
     for round in 0..setting("FAILOVER_TRANSFERS").unwrap_or(12) {
         crowd.wait_until_granted(20).await;
+        of_cached.wait_until_granted(20).await;
         let (asked, to) = (&urls[round % 2], round % 3 + 1);
         let (answer, body) = transfer(asked, &json!({ "to": to })).await;
         assert_eq!((answer.status, body), (200, json!({ "leader": to })));
@@ -48,6 +49,7 @@ async fn leadership_goes_to_whom_it_is_asked_to_go_under_load_whichever_node_is_
     assert_eq!(nobody["outcome"], "not_applied");
     let taken = crowd.leave().await;
     world.check(crowd::values(&taken)).await;
+    crowd::check_order(of_cached.leave().await);
 }
 
 // openraft's own transfer mutes a leader whose successor does not come: ours leads on.

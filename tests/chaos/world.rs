@@ -36,6 +36,19 @@ impl World {
         Self::with(&[]).await
     }
 
+    /// The same, with a sequence `cached` beside the other, of which a window lasts for a moment.
+    pub(crate) async fn with_cached() -> Self {
+        let world = Self::new().await;
+        let settings = CreateBody {
+            cache: Some(500.into()),
+            ..CreateBody::default()
+        };
+        let cached = "cached".parse().unwrap();
+        let created = world.client().create_sequence(&cached, &settings).await;
+        created.unwrap();
+        world
+    }
+
     /// The same, started with these settings.
     pub(crate) async fn with(settings: &[&str]) -> Self {
         Self::of(program(), settings).await
