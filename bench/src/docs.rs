@@ -1,19 +1,19 @@
-//! The files that a run leaves: data, and the page and the plot that are made of it.
+//! The files that a run leaves: data, and the pages and the plot that are made of it.
 
 use std::path::Path;
 
 use crate::error::BenchError;
 use crate::report::data::Run;
-use crate::report::{plot, tables};
+use crate::report::{plot, scale, tables};
 
-/// The lines of the page between which all is made from the data.
+/// The lines of a page between which all is made from the data.
 const BEGIN: &str = "<!-- made from benchmarks.json: begin -->\n";
 const END: &str = "<!-- made from benchmarks.json: end -->\n";
 
-/// Writes all three.
+/// Writes all of them.
 ///
 /// # Errors
-/// The system's, and where the page has no place for tables.
+/// The system's, and where a page has no place for tables.
 pub(crate) fn write(docs: &Path, run: &Run) -> Result<(), BenchError> {
     let path = docs.join("benchmarks.json");
     let text = data(run).map_err(BenchError::data(&path))?;
@@ -32,10 +32,10 @@ fn data(run: &Run) -> serde_json::Result<String> {
     ))
 }
 
-/// Makes page and plot of the data beside them.
+/// Makes pages and plot of the data beside them.
 ///
 /// # Errors
-/// The system's, and where the data or the page is not what it should be.
+/// The system's, and where the data or a page is not what it should be.
 pub(crate) fn make(docs: &Path) -> Result<(), BenchError> {
     let read = |name: &str| {
         let path = docs.join(name);
@@ -43,11 +43,15 @@ pub(crate) fn make(docs: &Path) -> Result<(), BenchError> {
     };
     let run: Run = serde_json::from_str(&read("benchmarks.json")?)
         .map_err(BenchError::data(&docs.join("benchmarks.json")))?;
-    let path = docs.join("benchmarks.md");
-    let page = read("benchmarks.md")?;
-    let page = with_tables(&page, &tables(&run));
-    let page = page.ok_or_else(|| BenchError::NoPlace { path: path.clone() })?;
-    std::fs::write(&path, page).map_err(BenchError::file(path, "written"))?;
+    for (name, tables) in [
+        ("benchmarks.md", tables(&run)),
+        ("scaling-out.md", scale(&run)),
+    ] {
+        let path = docs.join(name);
+        let page = with_tables(&read(name)?, &tables);
+        let page = page.ok_or_else(|| BenchError::NoPlace { path: path.clone() })?;
+        std::fs::write(&path, page).map_err(BenchError::file(path, "written"))?;
+    }
     let path = docs.join("benchmarks.svg");
     std::fs::write(&path, plot(&run)).map_err(BenchError::file(path, "written"))
 }

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Verb {
     /// Measures, and prints the tables
     Run(Plan),
-    /// Makes page and plot again, of the data beside them
+    /// Makes pages and plot again, of the data beside them
     Page {
         /// Where benchmarks.json, benchmarks.md and benchmarks.svg are
         docs: PathBuf,

@@ -68,6 +68,8 @@ mod restarts;
 #[cfg(test)]
 mod restore;
 #[cfg(test)]
+mod scaling;
+#[cfg(test)]
 mod scripts;
 #[cfg(test)]
 mod settings;
