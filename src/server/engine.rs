@@ -59,6 +59,7 @@ impl Engine {
             cached,
             consensus: self.consensus,
             cluster: self.record.cluster,
+            cluster_text: self.record.cluster.to_string(),
             auto_create: self.auto_create,
             stopping: self.stopping,
             backups: Backups::new(pace),

@@ -1,7 +1,10 @@
 //! What handlers take from a request, parsed once: a name, a query, a deadline, a body.
 
 use std::error::Error;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,9 +12,12 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
+use bytes::Bytes;
+use futures::pending;
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer};
-use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout};
 
 use super::error::ApiError;
 use super::keys::KeyText;
@@ -225,7 +231,7 @@ fn may_be_json(content_type: &HeaderValue) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError> {
+async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     let announced = headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse().ok());
@@ -234,7 +240,7 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError>
             limit: BODY_BYTES_MAX,
         });
     }
-    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, BODY_BYTES_MAX)).await {
+    match all_of(body).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => {
             let reason = deepest(&error);
@@ -249,6 +255,24 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, ApiError>
             reason: "the body did not arrive within 10 s".to_owned(),
         }),
     }
+}
+
+/// The body's bytes. A timer is set where they have not come with the head.
+async fn all_of(body: Body) -> Result<Result<Bytes, axum::Error>, Elapsed> {
+    let mut reading = pin!(axum::body::to_bytes(body, BODY_BYTES_MAX));
+    let first = poll_fn(|context| {
+        let first = reading.as_mut().poll(context);
+        // The connection looks for the body once it is asked for, and then this is asked again.
+        if first.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        Poll::Ready(first)
+    });
+    match first.await {
+        Poll::Ready(read) => return Ok(read),
+        Poll::Pending => pending!(),
+    }
+    timeout(BODY_TIMEOUT, reading).await
 }
 
 /// Whether the client asks for plain text.
@@ -273,7 +297,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_waited_for_ten_seconds() {
         let begun = Instant::now();
-        let never = futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+        let never = futures::stream::pending::<Result<Bytes, std::io::Error>>();
 
         let read = read(&HeaderMap::new(), Body::from_stream(never)).await;
 

@@ -78,7 +78,8 @@ impl Api {
     /// The answer with this node's id, once it has one.
     fn signed(&self, mut answer: Response) -> Response {
         if let Some(id) = self.shared.node.get() {
-            answer.headers_mut().insert(NODE_HEADER, id.get().into());
+            let id = self.shared.node_text.get_or_init(|| id.get().into());
+            answer.headers_mut().insert(NODE_HEADER, id.clone());
         }
         answer
     }

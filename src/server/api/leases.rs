@@ -1,6 +1,5 @@
 //! `POST /v1/sequences/{name}/leases`, the request that everything else is for, and `POST /v1/leases` for several.
 
-use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use tokio::time::Instant;
 use super::Service;
 use super::error::ApiError;
 use super::extract::{Name, Timeout, Write, WriteOptions, wants_text};
-use super::json::{List, Object};
+use super::json::{self, List, Object};
 use super::keys::{CarriedOut, marked};
 use crate::sequence::{
     Command, EntryId, Grant, GrantPart, GrantParts, KeyedAnswer, Outcome, RangeCount, Refusal,
@@ -270,7 +269,7 @@ impl Granted {
             count: self.part.count.get(),
             increment: number(range.increment().get()),
             epoch: service.epoch(),
-            cluster: service.cluster.to_string(),
+            cluster: service.cluster_text.clone(),
             term: entry.term,
             index: entry.index,
             cached: self.cached,
@@ -287,7 +286,7 @@ fn answer<B: Serialize>(
     let answer = if wants_text(headers) {
         (StatusCode::CREATED, text()).into_response()
     } else {
-        (StatusCode::CREATED, Json(body())).into_response()
+        (StatusCode::CREATED, json::written(&body())).into_response()
     };
     marked(answer, when)
 }

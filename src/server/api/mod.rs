@@ -26,6 +26,7 @@ mod sequences;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
+use axum::http::HeaderValue;
 use axum::routing::{delete, get, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -56,6 +57,8 @@ pub(crate) struct Service {
     pub(crate) consensus: Consensus,
     /// The cluster's id.
     pub(crate) cluster: ClusterId,
+    /// The same as each answer to a lease says it.
+    pub(crate) cluster_text: String,
     /// What backups need beside these.
     pub(crate) backups: Backups,
     /// What a lease of a sequence that is not there does.
@@ -92,6 +95,8 @@ pub(crate) struct Api {
 struct Shared {
     /// A node that joins has none at first.
     node: Arc<OnceLock<NodeId>>,
+    /// The same as each answer says it.
+    node_text: OnceLock<HeaderValue>,
     /// Absent until the node has formed and opened its store.
     service: watch::Receiver<Option<Arc<Service>>>,
     metrics: Metrics,
@@ -107,6 +112,7 @@ impl Api {
     ) -> Self {
         let shared = Shared {
             node,
+            node_text: OnceLock::new(),
             service,
             metrics,
             bodies: Bodies::default(),
