@@ -36,6 +36,8 @@ pub(crate) use command::{
 pub(crate) use import::{ImportPart, ImportParts, ImportPartsError, Imported, NamedSettings};
 #[cfg(feature = "server")]
 pub(crate) use level::{FeatureLevel, LaterLevel};
+#[cfg(all(test, feature = "server"))]
+pub(crate) use name::comparisons;
 pub use name::{NAME_LENGTH_MAX, NameError, SequenceName};
 #[cfg(all(test, feature = "server"))]
 pub(crate) use parts::GRANT_PARTS_MAX;

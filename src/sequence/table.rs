@@ -72,6 +72,8 @@ impl Default for TableHeader {
 pub(crate) struct Table {
     header: TableHeader,
     sequences: OrdMap<SequenceName, Sequence>,
+    /// How many of them have a cache.
+    cached: usize,
     /// Of the sequences whose latest command is a reservation.
     windows: OrdMap<SequenceName, Window>,
     sessions: Sessions,
@@ -125,6 +127,12 @@ impl Table {
         self.sequences.get(name)
     }
 
+    /// Whether the sequence is there, not retired, and has a cache.
+    pub(crate) fn is_cached(&self, name: &SequenceName) -> bool {
+        // Every lease asks, mostly where nothing is cached: then it is not looked for among a million others.
+        0 < self.cached && self.get(name).is_some_and(Sequence::is_cached)
+    }
+
     /// All sequences in the order of their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&SequenceName, &Sequence)> {
         self.sequences.iter()
@@ -143,11 +151,6 @@ impl Table {
         }
     }
 
-    /// All sequences, in a map that shares structure with this one.
-    pub(crate) fn sequences(&self) -> OrdMap<SequenceName, Sequence> {
-        self.sequences.clone()
-    }
-
     /// The same sequences at the beginning of an epoch: sessions, request keys and whatever else belongs to one cluster's
     /// life are no part of it. The feature level is, because of what the sequences may hold.
     pub(crate) fn restored(&self, epoch: u64) -> Self {
@@ -157,11 +160,11 @@ impl Table {
             ..TableHeader::default()
         };
         let mut restored = Self {
-            sequences: self.sequences(),
+            sequences: self.sequences.clone(),
             ..Self::with_header(header)
         };
         for (name, sequence) in self.iter() {
-            restored.sum.add(Part::Sequence(name, sequence));
+            restored.replaced(name, None, Some(sequence));
         }
         restored
     }
@@ -187,9 +190,20 @@ impl Table {
 
     /// Puts back one sequence of a snapshot.
     pub(crate) fn restore(&mut self, name: SequenceName, sequence: Sequence) {
-        self.sum.add(Part::Sequence(&name, &sequence));
-        if let Some(before) = self.sequences.insert(name.clone(), sequence) {
-            self.sum.remove(Part::Sequence(&name, &before));
+        self.replaced(&name, None, Some(&sequence));
+        let before = self.sequences.insert(name.clone(), sequence);
+        self.replaced(&name, before.as_ref(), None);
+    }
+
+    /// What is counted over all sequences follows one of them.
+    fn replaced(&mut self, name: &SequenceName, before: Option<&Sequence>, now: Option<&Sequence>) {
+        if let Some(before) = before {
+            self.sum.remove(Part::Sequence(name, before));
+            self.cached -= usize::from(before.is_cached());
+        }
+        if let Some(now) = now {
+            self.sum.add(Part::Sequence(name, now));
+            self.cached += usize::from(now.is_cached());
         }
     }
 

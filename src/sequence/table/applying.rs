@@ -10,7 +10,6 @@ use super::sequence::{Advance, Sequence};
 use super::sessions::Turn;
 #[cfg(test)]
 use crate::sequence::Applied;
-use crate::sequence::state_hash::Part;
 use crate::sequence::{
     Answered, Batch, BatchOutcome, Changes, Command, EntryId, FeatureLevel, GrantPart, ImportPart,
     Imported, KeyedAnswer, NodeCard, Origin, Outcome, RangeCount, Refusal, RequestKey,
@@ -34,18 +33,12 @@ impl<'table> Applying<'table> {
         }
     }
 
-    /// Brings the state hash up to what the entry has left.
+    /// Brings what is counted over all sequences, the state hash above all, up to what the entry has left.
     pub(super) fn settle(self) {
         for (name, before) in self.before {
-            let now = self.table.sequences.get(&name);
-            if before.as_ref() == now {
-                continue;
-            }
-            if let Some(before) = before {
-                self.table.sum.remove(Part::Sequence(&name, &before));
-            }
-            if let Some(now) = now {
-                self.table.sum.add(Part::Sequence(&name, now));
+            let now = self.table.sequences.get(&name).cloned();
+            if before != now {
+                self.table.replaced(&name, before.as_ref(), now.as_ref());
             }
         }
     }

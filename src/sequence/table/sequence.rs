@@ -38,6 +38,11 @@ impl Sequence {
         }
     }
 
+    /// Whether its values are reserved ahead.
+    pub(super) fn is_cached(&self) -> bool {
+        0 < self.settings.cache() && !self.retired
+    }
+
     /// The sequence, where it can still grant.
     pub(super) fn living(&mut self) -> Result<&mut Self, Refusal> {
         if self.retired {

@@ -7,7 +7,7 @@ use super::*;
 use crate::sequence::testing::{at, batch, outcomes};
 use crate::sequence::{
     Changes, FixedSetting, Grant, GrantPart, GrantParts, IdForm, ImportPart, Imported,
-    NUMBER_SAFE_MAX, NamedSettings, Range, RangeCount, Settings,
+    NUMBER_SAFE_MAX, NamedSettings, Range, RangeCount, Settings, comparisons,
 };
 
 fn name(text: &str) -> SequenceName {
@@ -812,6 +812,48 @@ fn a_dry_run_answers_what_an_apply_would_and_changes_nothing() {
         assert_eq!(table.state_hash(), before.state_hash());
         assert_eq!(run(&mut before.clone(), vec![command]), [dry]);
     }
+}
+
+/// So many sequences, made by as few entries as a node would.
+fn many(sequences: usize) -> Table {
+    let names: Vec<String> = (0..sequences).map(|number| format!("s{number}")).collect();
+    let mut table = Table::default();
+    for names in names.chunks(1_000) {
+        let create = |name: &String| create(name, Settings::default());
+        run(&mut table, names.iter().map(create).collect());
+    }
+    table
+}
+
+#[test]
+fn a_lease_looks_at_a_few_names_however_many_sequences_are_idle() {
+    let lease = |table: &mut Table| {
+        comparisons::of(|| {
+            assert!(!table.is_cached(&name("s77")));
+            assert_eq!(run(table, vec![grant("s77", 1)]), [granted(1, 1, 1)]);
+        })
+    };
+
+    let [few, many] = [100, 50_000].map(|sequences| lease(&mut many(sequences)));
+
+    // A table that is five hundred times as large is nine times halved more.
+    assert!(many <= few + 4 * 9, "{many} comparisons, of few {few}");
+}
+
+#[test]
+fn a_page_costs_the_same_wherever_it_begins() {
+    let table = many(50_000);
+    let page = |after: &SequenceName| {
+        comparisons::of(|| assert_eq!(table.page(None, Some(after)).take(100).count(), 100))
+    };
+    let names: Vec<&SequenceName> = table.iter().map(|(name, _)| name).collect();
+
+    let costs = [0, 25_000, 49_000].map(|place| page(names[place]));
+
+    assert!(
+        costs.iter().all(|cost| *cost < 100),
+        "{costs:?} comparisons"
+    );
 }
 
 #[test]

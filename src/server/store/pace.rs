@@ -1,18 +1,19 @@
 //! How fast sequences rise: their marks of some minutes ago, beside those of now.
 //!
-//! It costs next to nothing, because a map of sequences shares structure with the one it was cloned from: only what changed
-//! meanwhile is there twice. A backup carries it, so that whoever restores it can tell how much was granted afterwards.
+//! Only names and marks are kept: with the map of sequences itself each place that changes meanwhile would be there
+//! twice, and first be copied. A backup carries the difference, so that whoever restores it can tell how much was granted
+//! afterwards.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use imbl::OrdMap;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::backup::Rises;
 use super::state_machine::TableReader;
 use crate::sequence::{Sequence, SequenceName, Table};
+use crate::server::host;
 
 /// How often the marks are looked at. Those of the look before the last are compared with, so rates are those of the last 5 to
 /// 10 minutes: long enough to even out bursts, short enough to be of now.
@@ -38,8 +39,11 @@ struct Looks {
 #[derive(Debug, Clone)]
 struct Look {
     at: Instant,
-    sequences: OrdMap<SequenceName, Sequence>,
+    marks: Marks,
 }
+
+/// The marks of those sequences that have one, in the order of their names.
+type Marks = Arc<[(SequenceName, u64)]>;
 
 impl Pace {
     /// Of the sequences in these tables.
@@ -57,13 +61,12 @@ impl Pace {
             return;
         }
         loop {
-            let look = Look {
-                at: Instant::now(),
-                sequences: self.tables.table().sequences(),
+            let (at, table) = (Instant::now(), self.tables.table());
+            // Elsewhere: a large table takes its time.
+            let Ok(marks) = host::blocking(move || marks(&table)).await else {
+                return;
             };
-            let gone = self.lock().push(look);
-            // Freed outside the lock: the last of a large map takes its time.
-            drop(gone);
+            self.lock().push(Look { at, marks });
             sleep(INTERVAL).await;
         }
     }
@@ -75,7 +78,9 @@ impl Pace {
             return Rises::default();
         };
         let risen = |(name, sequence): (&SequenceName, &Sequence)| {
-            let before = then.sequences.get(name).and_then(|then| then.high);
+            let before = then.marks.binary_search_by(|(then, _)| then.cmp(name));
+            let before = before.ok().and_then(|place| then.marks.get(place));
+            let before = before.map(|(_, high)| *high);
             let rise = rise(sequence, before);
             (0 < rise).then(|| (name.clone(), rise))
         };
@@ -93,15 +98,21 @@ impl Pace {
 }
 
 impl Looks {
-    fn push(&mut self, look: Look) -> Option<Look> {
-        let gone = self.before.take();
+    fn push(&mut self, look: Look) {
         self.before = self.last.replace(look);
-        gone
     }
 
     fn oldest(&self) -> Option<Look> {
         self.before.as_ref().or(self.last.as_ref()).cloned()
     }
+}
+
+fn marks(table: &Table) -> Marks {
+    let marked = |(name, sequence): (&SequenceName, &Sequence)| {
+        let high = sequence.high?;
+        Some((name.clone(), high))
+    };
+    table.iter().filter_map(marked).collect()
 }
 
 /// From where the mark was, or from below the first value.
