@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use openraft::entry::RaftEntry;
 use tokio::sync::oneshot;
 
+use super::applying::Readable;
 use super::backup::{Backup, Rises};
 use super::error::StoreError;
 use super::frame::FrameError;
@@ -50,8 +51,8 @@ pub(crate) fn salvage(path: &Path) -> Result<Backup, InspectError> {
     for found in checked.database.records(first..) {
         let (_, record) = found.map_err(of_original)?;
         let index = record.entry.index();
-        state
-            .apply(record.entry)
+        Readable::try_from(record.entry)
+            .and_then(|entry| state.apply(entry))
             .map_err(|error| not_applied(index, &error))?;
         FeatureLevel::LATEST
             .check(state.table.header().level)

@@ -30,7 +30,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = SnapshotFile;
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotFile>> {
-        let state = self.state.clone();
+        // Moved: what it alone holds is freed where it is written.
+        let state = std::mem::take(&mut self.state);
         let directory = self.snapshots.directory.clone();
         let file = in_background(move || directory.build(&state))
             .await

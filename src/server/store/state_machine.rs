@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt as _};
 use openraft::OptionalSend;
 use openraft::entry::RaftEntry;
-use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
+use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::SnapshotOf;
 
+use super::applying::Readable;
 use super::error::or_nothing;
 use super::sizes::LogSize;
 use super::snapshot::SnapshotFile;
@@ -24,9 +25,6 @@ use crate::sequence::{Applied, FeatureLevel, NodeCard, SequenceName, StateHash, 
 use crate::server::host;
 use crate::server::types::{Entry, LogId, Membership, SnapshotMeta, StoredMembership, TypeConfig};
 
-/// How many entries are applied before the table is published and they are answered.
-const APPLY_ENTRIES_MAX: usize = 64;
-
 /// After how many entries the hash of the state is remembered, at the same ones on every node.
 const CHECKPOINT_ENTRIES: u64 = 64;
 /// How many of these hashes: some thousand entries, more than any node lags behind that is well.
@@ -35,8 +33,7 @@ const CHECKPOINTS_MAX: usize = 32;
 /// The replicated state, and what openraft asks of it.
 #[derive(Debug)]
 pub(crate) struct StateMachine {
-    state: State,
-    published: TableReader,
+    shared: TableReader,
     snapshots: Snapshots,
     level_max: FeatureLevel,
     /// How large the log may get above a snapshot that is being sent.
@@ -50,46 +47,48 @@ struct HeldLog {
     bytes_max: u64,
 }
 
-/// Reads the table as the last apply left it. Clones read the same table.
+/// Reads the table as the last entry left it. Clones read the same table.
+///
+/// There is one, and it is changed where it stands: a copy for readers beside it would share each place, so that an entry had
+/// to copy whatever it touches, and the more there is the less of it is in the processor's cache.
 #[derive(Debug, Clone)]
 pub(crate) struct TableReader {
-    published: Arc<RwLock<Published>>,
+    state: Arc<RwLock<State>>,
     checkpoints: Arc<Mutex<VecDeque<(u64, StateHash)>>>,
 }
 
-#[derive(Debug, Default)]
-struct Published {
-    table: Table,
-    applied: Option<LogId>,
-}
-
 impl TableReader {
-    /// The table. It shares structure with the state machine's and does not change.
+    fn new(state: State) -> Self {
+        Self {
+            state: Arc::new(RwLock::new(state)),
+            checkpoints: Arc::default(),
+        }
+    }
+
+    /// The table as it is now. It shares structure with the state machine's, and does not change; as long as it is kept, what changes
+    /// there is copied first.
     pub(crate) fn table(&self) -> Table {
-        self.read(|published| published.table.clone())
+        self.read(|state| state.table.clone())
     }
 
     /// The generation of the cluster's history.
     pub(crate) fn epoch(&self) -> u64 {
-        self.read(|published| published.table.header().epoch)
+        self.read(|state| state.table.header().epoch)
     }
 
     /// Whether the sequence is there, not retired, and has a cache.
     pub(crate) fn is_cached(&self, name: &SequenceName) -> bool {
-        self.read(|published| {
-            let found = published.table.get(name);
-            found.is_some_and(|found| 0 < found.settings.cache() && !found.retired)
-        })
+        self.read(|state| state.table.is_cached(name))
     }
 
     /// The feature level of the table.
     pub(crate) fn level(&self) -> FeatureLevel {
-        self.read(|published| published.table.header().level)
+        self.read(|state| state.table.header().level)
     }
 
     /// The table and the last entry in it: these two belong together.
     pub(crate) fn table_at(&self) -> (Table, Option<LogId>) {
-        self.read(|published| (published.table.clone(), published.applied))
+        self.read(|state| (state.table.clone(), state.meta.last_log_id))
     }
 
     /// The hash of the state after some entries, by their indexes.
@@ -117,49 +116,28 @@ impl TableReader {
         self.table_at().1
     }
 
-    /// Does something while nothing can be published.
+    /// Does something while nothing can be applied.
     #[cfg(test)]
-    pub(crate) fn while_read<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.read(|_| work())
+    pub(crate) fn while_read<T>(&self, work: impl FnOnce(&Table) -> T) -> T {
+        self.read(|state| work(&state.table))
     }
 
-    fn read<T>(&self, read: impl FnOnce(&Published) -> T) -> T {
-        // Nothing panics while it is changed, so a poisoned value is whole.
-        read(
-            &self
-                .published
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+    fn read<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+        // It panics where an invariant does not hold, and then the process ends.
+        read(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn publish(&self, state: &State) {
-        let next = Published {
-            table: state.table.clone(),
-            applied: state.meta.last_log_id,
-        };
-        let mut published = self
-            .published
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *published, next);
-        drop(published);
-        // Freed outside the lock: the last reader of a large table takes its time.
-        drop(before);
+    /// Nobody reads meanwhile.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl StateMachine {
     /// A state machine that goes on from a snapshot's state, and applies nothing above this level.
     pub(super) fn new(state: State, snapshots: Snapshots, level_max: FeatureLevel) -> Self {
-        let published = TableReader {
-            published: Arc::default(),
-            checkpoints: Arc::default(),
-        };
-        published.publish(&state);
         Self {
-            state,
-            published,
+            shared: TableReader::new(state),
             snapshots,
             level_max,
             held: None,
@@ -184,22 +162,30 @@ impl StateMachine {
             .is_some_and(|(sent, held)| held.size.above(sent.name().last()).bytes < held.bytes_max)
     }
 
-    /// Reads what it publishes.
+    /// Reads its table.
     pub(super) fn reader(&self) -> TableReader {
-        self.published.clone()
+        self.shared.clone()
     }
 
-    fn apply_entry(&mut self, entry: Entry) -> io::Result<Applied> {
+    fn apply_entry(&self, entry: Entry) -> io::Result<Applied> {
         let index = entry.index();
-        let applied = self.state.apply(entry)?;
-        // What comes after this entry may be unknown here. Nobody has seen the state yet, and nobody will.
-        let level = self.state.table.header().level;
-        self.snapshots.failed.check(self.level_max, level)?;
-        if index.is_multiple_of(CHECKPOINT_ENTRIES) {
-            let hash = self.state.table.state_hash();
-            self.published.remember(index, hash);
-        }
-        Ok(applied)
+        let entry = Readable::try_from(entry)?;
+        self.shared.change(|state| {
+            let before = entry.may_raise_level().then(|| state.clone());
+            let applied = state.apply(entry)?;
+            let level = state.table.header().level;
+            if let Err(later) = self.snapshots.failed.check(self.level_max, level) {
+                // What comes after this entry may be unknown here. So nobody sees this one either.
+                if let Some(before) = before {
+                    *state = before;
+                }
+                return Err(later);
+            }
+            if index.is_multiple_of(CHECKPOINT_ENTRIES) {
+                self.shared.remember(index, state.table.state_hash());
+            }
+            Ok(applied)
+        })
     }
 }
 
@@ -219,25 +205,19 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let SnapshotMeta {
             last_log_id,
             last_membership,
-        } = self.state.meta.clone();
+        } = self.shared.read(|state| state.meta.clone());
         Ok((last_log_id, last_membership))
     }
 
-    async fn apply<Strm>(&mut self, entries: Strm) -> io::Result<()>
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
     where
         Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
-        let mut entries = entries.ready_chunks(APPLY_ENTRIES_MAX);
-        while let Some(ready) = entries.next().await {
-            let mut answers: Vec<(ApplyResponder<TypeConfig>, Applied)> = Vec::new();
-            for entry in ready {
-                let (entry, responder) = entry?;
-                let applied = self.apply_entry(entry)?;
-                answers.extend(responder.map(|responder| (responder, applied)));
-            }
-            // Whoever is answered may read at once, here too, and has to find what was answered (I6).
-            self.published.publish(&self.state);
-            for (responder, applied) in answers {
+        while let Some(entry) = entries.next().await {
+            let (entry, responder) = entry?;
+            let applied = self.apply_entry(entry)?;
+            // Whoever is answered may read at once, here too, and finds what was answered (I6).
+            if let Some(responder) = responder {
                 responder.send(applied);
             }
         }
@@ -252,7 +232,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        let state = self.state.clone();
+        let state = self.shared.read(State::clone);
         #[cfg(test)]
         let state = {
             let mut state = state;
@@ -275,11 +255,12 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 snapshot.meta()
             )));
         }
-        if meta.last_log_id < self.state.meta.last_log_id {
+        let last = self.shared.read(|state| state.meta.last_log_id);
+        if meta.last_log_id < last {
             // Going back would grant again what was granted since.
             return Err(io::Error::other(format!(
                 "I1: the state would fall from {} to {meta}",
-                or_nothing(self.state.meta.last_log_id)
+                or_nothing(last)
             )));
         }
         let source = snapshot.clone();
@@ -287,8 +268,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             .await?
             .map_err(io::Error::other)?;
         self.snapshots.name(snapshot).await?;
-        let before = std::mem::replace(&mut self.state, state);
-        self.published.publish(&self.state);
+        let before = self.shared.change(|now| std::mem::replace(now, state));
+        // Freed outside the lock: a large table takes its time.
         drop(before);
         Ok(())
     }

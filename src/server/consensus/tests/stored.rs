@@ -391,7 +391,7 @@ impl Reader {
         let (holding, is_held) = std::sync::mpsc::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let reading = std::thread::spawn(move || {
-            tables.while_read(|| {
+            tables.while_read(|_| {
                 holding.send(()).unwrap();
                 released.recv().unwrap();
             });

@@ -427,20 +427,39 @@ async fn an_append_waits_while_too_many_bytes_wait_for_the_disk() {
 }
 
 #[tokio::test]
-async fn entries_are_published_in_groups_of_64() {
+async fn an_entry_is_seen_before_the_next_is_taken() {
     let (_guard, mut store) = new_store();
     let tables = store.tables.clone();
     let mut applied_before = Vec::new();
-    let entries = futures::stream::iter(0..200).map(|index| {
+    let entries = futures::stream::iter(0..3).map(|index| {
         applied_before.push(tables.applied().map(|last| last.index()));
         Ok((grant(1, index), None))
     });
 
     store.machine.apply(entries).await.unwrap();
 
-    let groups: std::collections::BTreeSet<_> = applied_before.into_iter().collect();
-    let expected = [None, Some(63), Some(127), Some(191)];
-    assert_eq!(groups, expected.into());
+    assert_eq!(applied_before, [None, Some(0), Some(1)]);
+}
+
+// What somebody reads is a copy only as long as he does.
+#[tokio::test]
+async fn an_entry_changes_a_sequence_where_it_stands() {
+    let (_guard, mut store) = new_store();
+    let tables = store.tables.clone();
+    let one = |index| futures::stream::iter([Ok((grant(1, index), None))]);
+    let place = || {
+        tables.while_read(|table| {
+            let found = table.get(&name("s")).unwrap();
+            (std::ptr::from_ref(found).addr(), found.high)
+        })
+    };
+    store.machine.apply(one(0)).await.unwrap();
+    drop(tables.table());
+    let (created, _) = place();
+
+    store.machine.apply(one(1)).await.unwrap();
+
+    assert_eq!(place(), (created, Some(3)));
 }
 
 #[tokio::test]
