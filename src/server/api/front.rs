@@ -93,3 +93,65 @@ fn one_host<B>(request: &Request<B>) -> Result<(), ApiError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::routing::get;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::server::api::bodies::{ANSWERS_BYTES_MAX, SMALL_ANSWER_BYTES_MAX};
+    use crate::server::metrics::Metrics;
+
+    const PAGE: usize = 512 * 1024;
+
+    fn front() -> Front {
+        let page = || async { vec![b'x'; PAGE] };
+        let small = || async { vec![b'x'; SMALL_ANSWER_BYTES_MAX] };
+        let routes = Router::new()
+            .route("/", get(page).post(page))
+            .route("/small", get(small));
+        let (_node, service) = watch::channel(None);
+        Front::new(
+            Api::new(Arc::default(), service, Metrics::default()),
+            routes,
+        )
+    }
+
+    async fn ask(front: &mut Front, method: Method, path: &str) -> Response {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "h");
+        let request = request.body(Body::empty()).unwrap();
+        front.call(request).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn large_answers_beyond_their_budget_are_refused_until_others_are_sent() {
+        let mut front = front();
+        let mut unsent = Vec::new();
+        for _ in 0..ANSWERS_BYTES_MAX / PAGE {
+            unsent.push(ask(&mut front, Method::GET, "/").await);
+        }
+
+        let refused = ask(&mut front, Method::GET, "/").await;
+
+        assert_eq!(refused.status(), 503);
+        let text = axum::body::to_bytes(refused.into_body(), 4096).await;
+        let text = String::from_utf8(text.unwrap().to_vec()).unwrap();
+        let expected = "large answers of 33554432 bytes are on their way from this node already";
+        assert!(text.contains(expected), "{text}");
+        // Those to changes are never refused, small ones are not counted.
+        assert_eq!(ask(&mut front, Method::POST, "/").await.status(), 200);
+        assert_eq!(ask(&mut front, Method::GET, "/small").await.status(), 200);
+
+        let sent = unsent.pop().unwrap();
+        assert_eq!(sent.body().size_hint().exact(), Some(PAGE as u64));
+        let body = axum::body::to_bytes(sent.into_body(), PAGE).await.unwrap();
+        assert_eq!(body.len(), PAGE);
+        assert_eq!(ask(&mut front, Method::GET, "/").await.status(), 200);
+    }
+}

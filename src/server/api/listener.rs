@@ -52,8 +52,6 @@ pub(crate) async fn serve(
         .http_builder()
         .http1()
         .header_read_timeout(HEAD_TIMEOUT)
-        // Most answers are smaller than what it takes to tell the kernel of two pieces.
-        .writev(false)
         .max_buf_size(HEAD_BYTES_MAX);
     let make = ServiceExt::<Request>::into_make_service(front);
     server.serve(make).await

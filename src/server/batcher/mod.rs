@@ -17,7 +17,6 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::cached::{CachedHandle, Relay};
@@ -29,6 +28,7 @@ use super::consensus::{Consensus, Forwarded};
 #[cfg(test)]
 use crate::planted::Bug;
 use crate::sequence::{Command, EntryId, Origin, Outcome, SessionId};
+use crate::server::tasks::gather;
 
 /// Requests that wait at a node for a batch. At 1,024 a batch this is some tens of milliseconds of work. Below the
 /// number of connections, so that it is reached before a client is turned away without a word.
@@ -221,7 +221,8 @@ impl Batcher {
                 first = self.queue.next(), if !is_over && in_flight.len() < BATCHES_IN_FLIGHT_MAX => {
                     let Some(first) = first else { return Served::All };
                     // Whoever came with it submits first: otherwise it would travel alone, and they wait for its return.
-                    yield_now().await;
+                    // More turns than one brought nothing: a batch waits at the leader for others anyway.
+                    gather(1).await;
                     let (waiting, place) = (self.queue.fill(first), counting.next());
                     let courier = self.courier.clone();
                     in_flight.push(async move {
@@ -286,6 +287,7 @@ mod tests {
 
     use futures::FutureExt;
     use futures::future::join_all;
+    use tokio::task::yield_now;
 
     use super::*;
     use crate::sequence::{FeatureLevel, RangeCount};
